@@ -1,0 +1,46 @@
+"""AtOnce: PySpark pipelines over Kafka whose processing guarantee is one word, proven with one command.
+
+import atonce
+
+orders = (
+    atonce.Pipeline("orders", guarantee="effectively-once")
+    .read(atonce.Kafka("orders"))
+    .transform(lambda df: df.selectExpr("cast(key as string) id", "cast(value as string) body"))
+    .write(atonce.Postgres("postgresql://…", table="orders"))
+)
+orders.run(available_now=True)
+orders.verify()
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Loaded on first use: `import atonce` in a Spark worker or in the broker must not pay for what it does not need.
+_WHERE = {
+    "Broker": "atonce.broker.embedded",
+    "Guarantee": "atonce.guarantee",
+    "Pipeline": "atonce.pipeline",
+    "Kafka": "atonce.sources.kafka",
+    "Files": "atonce.sources.files",
+    "Table": "atonce.sources.table",
+    "Postgres": "atonce.sinks.postgres",
+    "SQLite": "atonce.sinks.sqlite",
+    "deliver": "atonce.pipeline",
+}
+
+__all__ = [*_WHERE, "__version__"]
+
+if TYPE_CHECKING:
+    from atonce.guarantee import Guarantee as Guarantee
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        value = getattr(importlib.import_module(_WHERE[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'atonce' has no attribute {name!r}")

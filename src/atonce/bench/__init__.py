@@ -1,0 +1,1 @@
+"""Benchmarks: contestants in one run, as ratios, with the noise shown."""

@@ -1,0 +1,1 @@
+"""The `atonce` command: one file per command."""

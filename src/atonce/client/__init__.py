@@ -1,0 +1,1 @@
+"""The cluster as Spark's driver and tasks see it: metadata, fetch, produce, transaction, offsets."""

@@ -1,0 +1,1 @@
+"""Transactions, groups and offsets: decide → journal → apply. No sockets, no clock of its own."""

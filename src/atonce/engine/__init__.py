@@ -1,0 +1,1 @@
+"""Spark: the session, the `atonce` source, and one micro-batch delivered."""

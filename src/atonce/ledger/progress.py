@@ -1,0 +1,38 @@
+"""The words of the ledger: what was planned (by Spark's checkpoint) and what was delivered (by us)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Positions = Mapping[str, int]
+"""Input partition → next position. Kafka: "topic/0" → offset of the next record. SQL table: "table" → last id + 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Batch N as the checkpoint planned it: durable in `offsets/N` before anything is delivered."""
+
+    query_id: str
+    batch_id: int
+    start: Positions | None
+    """None when the source's offsets are opaque (Spark's file source, anything under `deliver`)."""
+    end: Positions | None
+    stateful: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What the ledger holds: the truth about what was delivered."""
+
+    instance: str
+    """Id of the driver that wrote it. A driver that reads another's id here has been replaced."""
+    query_id: str
+    batch_id: int
+    """Last batch delivered under `query_id`; -1 after a claim with nothing delivered yet."""
+    positions: Positions | None
+    """None when the source's offsets are opaque."""
+    source_ids: Mapping[str, str] = field(default_factory=dict)
+    """Topic → topic id, so that a topic deleted and made again is noticed."""
+    fingerprint: str = ""
+    """Hash of source, transform, level and sink, so that a changed pipeline under the same name is noticed."""

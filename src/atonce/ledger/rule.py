@@ -1,0 +1,71 @@
+"""The three-row rule: what to do with a planned batch, given what the ledger holds. One rule for all levels.
+
+batch against ledger                       then
+end ≤ ledger                               skip: it is already in (a stateful batch still executes, into nothing)
+start = ledger                             run
+a gap (ledger behind) or an overlap        deliver nothing; the caller begins afresh from the ledger or refuses
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from atonce.errors import LedgerMismatch
+from atonce.ledger.progress import Plan, Positions, Progress
+
+
+class Decision(Enum):
+    SKIP = "skip"
+    RUN = "run"
+
+
+def decide(plan: Plan, recorded: Progress) -> Decision:
+    """Row one, row two, or `LedgerMismatch` with both positions in its message. Never guesses."""
+    if plan.end is None or plan.start is None or recorded.positions is None:
+        return _decide_by_batch_id(plan, recorded)
+    partitions = sorted(set(plan.end) | set(plan.start))
+    # A partition the ledger has never seen is new: it begins where the plan begins.
+    ledger = {p: recorded.positions.get(p, plan.start.get(p, 0)) for p in partitions}
+    if all(plan.end.get(p, 0) <= ledger[p] for p in partitions):
+        return Decision.SKIP
+    if all(plan.start.get(p, ledger[p]) == ledger[p] for p in partitions):
+        return Decision.RUN
+    raise LedgerMismatch(mismatch_text(plan, ledger))
+
+
+def _decide_by_batch_id(plan: Plan, recorded: Progress) -> Decision:
+    if recorded.query_id and recorded.query_id != plan.query_id:
+        raise LedgerMismatch(
+            f"the ledger holds batch {recorded.batch_id} of query {recorded.query_id}, but this checkpoint belongs to "
+            f"query {plan.query_id}. Positions of this source cannot be compared, so going on would guess. "
+            "Next: restore the checkpoint of that query, or start over with `atonce reset`."
+        )
+    if plan.batch_id <= recorded.batch_id:
+        return Decision.SKIP
+    if plan.batch_id == recorded.batch_id + 1:
+        return Decision.RUN
+    raise LedgerMismatch(
+        f"the ledger holds batch {recorded.batch_id}, but the checkpoint planned batch {plan.batch_id}: "
+        f"batches {recorded.batch_id + 1} to {plan.batch_id - 1} are missing from the output. "
+        "Next: restore the ledger that belongs to this checkpoint, or start over with `atonce reset`."
+    )
+
+
+def mismatch_text(plan: Plan, ledger: Positions) -> str:
+    start, end = plan.start or {}, plan.end or {}
+    rows = [
+        f"{p}: ledger {ledger[p]}, batch {start.get(p, 0)} to {end.get(p, 0)}"
+        for p in sorted(ledger)
+        if start.get(p, ledger[p]) != ledger[p]
+    ]
+    behind = any(ledger[p] < start.get(p, 0) for p in ledger)
+    what = (
+        "a gap: the ledger is behind the checkpoint"
+        if behind
+        else "an overlap: the checkpoint is older than the ledger"
+    )
+    return (
+        f"batch {plan.batch_id} of query {plan.query_id} does not begin where the ledger ends ({what}). "
+        + "; ".join(rows[:8])
+        + ". Nothing was delivered. Next: restore ledger and checkpoint to the same moment, or start over with `atonce reset`."
+    )

@@ -1,0 +1,1 @@
+"""One partition's durable log: segments, indexes, producer state, transaction index, recovery."""

@@ -1,0 +1,1 @@
+"""Record batches ↔ Arrow columns: compiled codec, compression, checksums, partitioners. No I/O."""

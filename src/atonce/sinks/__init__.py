@@ -1,0 +1,1 @@
+"""What a pipeline writes: Kafka, PostgreSQL, SQLite. One file each, one narrow contract."""

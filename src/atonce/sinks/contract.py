@@ -1,0 +1,89 @@
+"""The one narrow contract between a delivery and a sink.
+
+A `Sink` is what the user writes down (frozen, picklable, no connections). `open` gives an `OpenSink`, which lives in
+the driver and owns the connections and the ledger beside the output. The engine calls, in this order:
+
+    claim()                             fence older instances, resolve what is in doubt, then read the ledger
+    then per batch, in the order that the guarantee says:
+      output(batch)                     the output alone
+      progress(progress)                the progress alone, fenced
+      progress_on_timer(progress)       hand the progress to the timer (level none)
+      output_and_progress(batch, p)     both in one atomic commit
+    settle()                            returns when everything delivered is visible to readers
+    close()
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from atonce.guarantee import Guarantee, SinkTraits
+from atonce.ledger.progress import Plan, Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who is delivering. The name is consumer group, transactional id and ledger key in one."""
+
+    name: str
+    instance: str
+    """Fresh for every driver process."""
+    guarantee: Guarantee
+    fingerprint: str = ""
+    input_servers: str | None = None
+    """Bootstrap servers of the input's cluster; None when the input is not Kafka."""
+    input_config: dict[str, str] = field(default_factory=dict)
+    input_partitions: int | None = None
+    """How many partitions a missing output topic gets; None: the sink's own default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One micro-batch as the engine hands it over."""
+
+    df: Any
+    """The transformed DataFrame, lazily evaluated; running it twice gives the same rows."""
+    plan: Plan
+    encoded: bool = False
+    """True when `df` already holds blobs of encoded record batches (the `map_arrow` path into Kafka)."""
+
+
+class OpenSink(Protocol):
+    """An open sink: connections, fencing and the ledger beside the output. Lives in the driver."""
+
+    def claim(self) -> Progress | None:
+        """Fence every older instance, resolve commits in doubt, write our id, and only then read the ledger.
+
+        None: the ledger holds nothing for this pipeline. Raises `ReplacedError` if a newer instance holds the claim.
+        """
+
+    def output(self, batch: Batch) -> None: ...
+
+    def progress(self, progress: Progress) -> None: ...
+
+    def progress_on_timer(self, progress: Progress) -> None: ...
+
+    def output_and_progress(self, batch: Batch, progress: Progress) -> None:
+        """Both or neither. An unknown outcome is resolved in here, before this returns or raises.
+
+        Raises `AttemptAborted` when nothing of it is visible and the batch may simply run again.
+        """
+
+    def settle(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Sink(Protocol):
+    """What the user writes: `atonce.Kafka("out")`, `atonce.Postgres(url, table=…)`. Frozen and picklable."""
+
+    def traits(self) -> SinkTraits: ...
+
+    def describe(self) -> str:
+        """One line for people, without secrets."""
+
+    def check(self) -> None:
+        """Raise `UsageError` (with what is allowed) or `UnreachableError` before anything starts."""
+
+    def open(self, identity: Identity, spark: Any) -> OpenSink: ...

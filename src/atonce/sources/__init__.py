@@ -1,0 +1,1 @@
+"""What a pipeline reads: Kafka, files, a SQL table. One file each, one narrow contract."""

@@ -1,0 +1,1 @@
+"""Runs a pipeline, or anybody's program, under real failures and audits what came out."""
