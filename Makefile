@@ -1,0 +1,48 @@
+# Every target says what it does. `make demo` and `make test` need nothing before them.
+.PHONY: help setup demo test check soak bench docs clean
+SHELL := /bin/bash
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+help:
+	@echo "make demo    see a pipeline survive a crash, under each of the four guarantees"
+	@echo "make test    run all tests (about 20 minutes on two cores)"
+	@echo "make check   format, lint, types, import contracts"
+	@echo "make soak    the long tests: crash rounds, all faults, all mutants"
+	@echo "make bench   the benchmarks, against their peers, in one run"
+	@echo "make docs    regenerate the reference pages and pictures from the code"
+	@echo "make setup   only make .venv and bring what is missing"
+	@echo "make clean   remove what the project made here (.venv, .atonce, caches)"
+
+setup:
+	@scripts/setup
+
+demo: setup
+	@$(BIN)/atonce demo
+
+test: setup
+	@echo "• running the tests"
+	@$(PYTEST) -m "not soak" $(ARGS)
+
+check: setup
+	@echo "• format"; $(BIN)/ruff format --check --quiet src tests examples bench
+	@echo "• lint"; $(BIN)/ruff check --quiet src tests examples bench
+	@echo "• types"; $(BIN)/mypy
+	@echo "• import contracts"; $(BIN)/lint-imports --no-logo
+
+soak: setup
+	@echo "• running the long tests"
+	@$(PYTEST) -m soak --timeout=3600 $(ARGS)
+
+bench: setup
+	@echo "• running the benchmarks"
+	@for what in broker copy latency price postgres growth; do $(BIN)/atonce bench $$what || exit 1; done
+
+docs: setup
+	@echo "• regenerating docs/reference and docs/pictures"
+	@$(BIN)/python scripts/docs.py
+
+clean:
+	@echo "• removing .venv, .venv-*, .atonce and caches"
+	@rm -rf .venv .venv-* .atonce .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/*.egg-info spark-warehouse
+	@find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,66 @@
+"""Real parts for the tests, each started once and only when a test asks for it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "soak: long; run by `make soak`, not by `make test`")
+
+
+@pytest.fixture(scope="session")
+def apache_kafka() -> Iterator[str]:
+    """The servers of a one-node Apache Kafka."""
+    from atonce.apache.kafka import ApacheKafka
+
+    with ApacheKafka() as kafka:
+        yield kafka.servers
+
+
+@pytest.fixture(scope="session")
+def embedded() -> Iterator[str]:
+    """The servers of an embedded broker."""
+    from atonce.broker.embedded import Broker
+
+    with Broker() as broker:
+        yield broker.servers
+
+
+@pytest.fixture(params=["embedded", "apache_kafka"])
+def kafka_servers(request: pytest.FixtureRequest) -> str:
+    """The same test on the embedded broker and on Apache Kafka."""
+    servers: str = request.getfixturevalue(request.param)
+    return servers
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A database on the project's own PostgreSQL instance."""
+    from atonce.local.postgres import PostgresServer
+
+    with PostgresServer() as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    """One Spark session for all tests of the process, as pipelines make theirs."""
+    from atonce.engine.session import session
+
+    made = session(master="local[2]")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A directory that goes away with the test."""
+    made = Path(tempfile.mkdtemp(prefix="atonce-test-"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
