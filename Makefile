@@ -20,17 +20,19 @@ setup:
 demo: setup
 	@$(BIN)/atonce demo
 
-test: setup
+test:
+	@scripts/setup --test
 	@echo "• running the tests"
 	@$(PYTEST) -m "not soak" $(ARGS)
 
 check: setup
-	@echo "• format"; $(BIN)/ruff format --check --quiet src tests examples bench
-	@echo "• lint"; $(BIN)/ruff check --quiet src tests examples bench
+	@echo "• format"; $(BIN)/ruff format --check --quiet src tests examples bench scripts
+	@echo "• lint"; $(BIN)/ruff check --quiet src tests examples bench scripts
 	@echo "• types"; $(BIN)/mypy
 	@echo "• import contracts"; $(BIN)/lint-imports --no-logo
 
-soak: setup
+soak:
+	@scripts/setup --test
 	@echo "• running the long tests"
 	@$(PYTEST) -m soak --timeout=3600 $(ARGS)
 
@@ -45,4 +47,4 @@ docs: setup
 clean:
 	@echo "• removing .venv, .venv-*, .atonce and caches"
 	@rm -rf .venv .venv-* .atonce .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/*.egg-info spark-warehouse
-	@find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests examples bench scripts -name __pycache__ -type d -prune -exec rm -rf {} +

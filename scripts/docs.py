@@ -1,0 +1,118 @@
+"""Regenerates what the docs take from the code: the file map, the reference pages, the pictures.
+
+`python scripts/docs.py` writes; `python scripts/docs.py --check` only says what is out of date (exit 1).
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import pictures  # noqa: E402
+
+BEGIN, END = "<!-- file map: made by `make docs` -->", "<!-- end of file map -->"
+
+
+def first_line(path: Path) -> str:
+    doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return doc.strip().splitlines()[0] if doc.strip() else ""
+
+
+def file_map() -> str:
+    package = ROOT / "src" / "atonce"
+    rows = []
+    for path in sorted(
+        package.rglob("*.py"), key=lambda p: (p.parent != package, str(p.parent), p.name != "__init__.py", p.name)
+    ):
+        name = path.relative_to(package)
+        if path.name == "__init__.py":
+            if path.parent != package:
+                rows.append(f"\n**`{name.parent}/`** — {first_line(path)}\n")
+            continue
+        rows.append(f"- `{name}` — {first_line(path)}")
+    return "\n".join(rows).strip()
+
+
+def architecture() -> str:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n\n{file_map()}\n\n{END}{tail}"
+
+
+def cli_reference() -> str:
+    import typer
+    from typer.main import get_command
+
+    from atonce.cli import main
+
+    for name in main.COMMANDS:
+        importlib.import_module(f"atonce.cli.{name}").register(main.app)
+    command = get_command(main.app)
+    rows = [
+        "# The command line",
+        "",
+        "Made by `make docs` from the code; do not edit.",
+        "",
+        "Exit codes: 0 done or stopped cleanly, 1 failed or a promise broken, 2 wrong usage or configuration and "
+        "nothing started, 3 replaced by a newer instance.",
+        "",
+    ]
+    context = typer.Context(command, info_name="atonce")
+    for name in main.COMMANDS:
+        rows.extend(_command_rows(command.get_command(context, name), f"atonce {name}", 2))
+    return "\n".join(rows) + "\n"
+
+
+def _command_rows(command: object, name: str, depth: int) -> list[str]:
+    help_text = re.sub(r"\[/?[a-z ]+\]", "", (command.help or "").replace("\b", "")).strip()
+    rows = [f"{'#' * depth} `{name}`", "", help_text, ""]
+    params = [p for p in command.params if p.name not in ("help",)]
+    if params:
+        rows += ["| option | meaning | default |", "|---|---|---|"]
+        for param in params:
+            names = (
+                ", ".join(f"`{o}`" for o in getattr(param, "opts", []))
+                if param.param_type_name == "option"
+                else f"`{param.name.upper()}`"
+            )
+            words = (getattr(param, "help", "") or "").replace("|", "\\|").replace("\n", " ")
+            default = param.default
+            shown = "" if default in (None, False, ...) or callable(default) else f"`{default}`"
+            rows.append(f"| {names} | {words} | {shown} |")
+        rows.append("")
+    for sub in getattr(command, "commands", {}).values():
+        rows.extend(_command_rows(sub, f"{name} {sub.name}", depth + 1))
+    return rows
+
+
+def pages() -> dict[Path, str]:
+    made = {ROOT / "ARCHITECTURE.md": architecture(), ROOT / "docs/reference/command-line.md": cli_reference()}
+    for name, text in pictures.PICTURES.items():
+        made[ROOT / f"docs/pictures/{name}.svg"] = pictures.draw(text)
+    return made
+
+
+def main() -> int:
+    stale = []
+    for path, text in pages().items():
+        if not path.exists() or path.read_text() != text:
+            stale.append(path.relative_to(ROOT))
+            if "--check" not in sys.argv:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+                print(f"• wrote {path.relative_to(ROOT)}")
+    if stale and "--check" in sys.argv:
+        print("out of date, run `make docs`: " + ", ".join(map(str, stale)))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
