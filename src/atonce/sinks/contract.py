@@ -15,11 +15,20 @@ the driver and owns the connections and the ledger beside the output. The engine
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from atonce.guarantee import Guarantee, SinkTraits
 from atonce.ledger.progress import Plan, Progress
+
+
+Moment = Literal["output-done", "progress-done", "committing", "committed", "aborted", "retrying"]
+"""What a sink tells while it delivers, in this order; the names are those of `engine.observer.Step`."""
+
+
+def unwatched(moment: Moment, facts: dict[str, Any]) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +56,9 @@ class Batch:
     plan: Plan
     encoded: bool = False
     """True when `df` already holds blobs of encoded record batches (the `map_arrow` path into Kafka)."""
+    watch: Callable[[Moment, dict[str, Any]], None] = unwatched
+    """Called by the sink, in the driver, between its steps (a watcher may block, or kill the process, right there):
+    output-done, progress-done, committing and committed inside `output_and_progress`; aborted and retrying anywhere."""
 
 
 class OpenSink(Protocol):
@@ -58,14 +70,18 @@ class OpenSink(Protocol):
         None: the ledger holds nothing for this pipeline. Raises `ReplacedError` if a newer instance holds the claim.
         """
 
-    def output(self, batch: Batch) -> None: ...
+    def output(self, batch: Batch) -> int | None:
+        """The output alone; returns how many rows were written, where that is known."""
 
-    def progress(self, progress: Progress) -> None: ...
+    def progress(self, progress: Progress) -> None:
+        """The progress alone, fenced. Also how a new pipeline records where it begins, and how a reset moves it."""
 
     def progress_on_timer(self, progress: Progress) -> None: ...
 
-    def output_and_progress(self, batch: Batch, progress: Progress) -> None:
-        """Both or neither. An unknown outcome is resolved in here, before this returns or raises.
+    def output_and_progress(self, batch: Batch, progress: Progress) -> int | None:
+        """Both or neither; returns how many rows were written, where that is known.
+
+        An unknown outcome is resolved in here, before this returns or raises.
 
         Raises `AttemptAborted` when nothing of it is visible and the batch may simply run again.
         """
