@@ -22,7 +22,6 @@ from typing import Any, Literal, Protocol
 from atonce.guarantee import Guarantee, SinkTraits
 from atonce.ledger.progress import Plan, Progress
 
-
 Moment = Literal["output-done", "progress-done", "committing", "committed", "aborted", "retrying"]
 """What a sink tells while it delivers, in this order; the names are those of `engine.observer.Step`."""
 
