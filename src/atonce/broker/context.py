@@ -1,0 +1,35 @@
+"""What a handler is told about a request besides its body, and how it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from atonce.broker.messages import reply
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One request on one connection."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str  # "" if the client sent none
+    client_host: str  # as Kafka shows it: "/127.0.0.1"
+    connection_id: int
+
+    def reply(self, **values: Any) -> Any:
+        """The response in the version of the request: fields that it does not know are dropped."""
+        return reply(self.api_key, self.version, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """An answer that is still waited for, while the connection's next request may already start.
+
+    Produce uses it: its batches are appended in order, and their fsyncs are waited for together.
+    """
+
+    response: asyncio.Future[Any]
