@@ -97,6 +97,10 @@ class ApacheKafka:
                 self._launch(each)
         self.wait_until_ready()
 
+    def ended(self) -> list[int]:
+        """Nodes that were started, were not stopped by us, and run no more."""
+        return [node for node, child in self._children.items() if not child.running]
+
     def wait_until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Until each running node lists every running node as an unfenced broker."""
         deadline = time.monotonic() + timeout_s
