@@ -47,7 +47,7 @@ class PartitionLog:
         """Append the batches in `buffer` (a client's: exactly one). All of it or nothing.
 
         A transactional client batch that would begin a transaction needs the guard from `start_verification`
-        (else InvalidTxnState). Origin COORDINATOR (offset commits, coordinator journals) skips that and sequence checks.
+        (else InvalidTxnState). Origin COORDINATOR (offset commits, journals) skips that and sequence checks.
         """
 
     def append_marker(
@@ -109,7 +109,7 @@ class PartitionLog:
 
     @property
     def high_watermark(self) -> int:
-        """`flushed_offset` when `flush.messages` is 1, else `log_end_offset`: no one sees what a crash can take back."""
+        """`flushed_offset` if `flush.messages` is 1, else `log_end_offset`: no one sees what a crash can take back."""
 
     @property
     def last_stable_offset(self) -> int: ...

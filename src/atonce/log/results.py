@@ -50,7 +50,7 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult:
-    """Whole batches from the one that holds the fetch offset on; the last one may be cut by `max_bytes`, as in Kafka."""
+    """Batches from the one that holds the fetch offset on; the last may be cut by `max_bytes`, as in Kafka."""
 
     slices: tuple[FileSlice, ...]
     high_watermark: int
