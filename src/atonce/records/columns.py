@@ -20,7 +20,7 @@ import pyarrow as pa
 from numba import int64, njit, types
 
 from atonce.errors import CorruptLogError
-from atonce.records.packing import decompress
+from atonce.records.compression import DEFAULT_LIMIT, Compression, DecompressionFailed, decompress
 from atonce.records.headers import headers_column
 from atonce.records.memory import BYTES, BYTES_IN, INTS, LONGS, TABLE, copy, load16, load32, load64, read_varint
 
@@ -42,7 +42,7 @@ PROBLEMS = {
 
 @njit(types.UniTuple(int64, 3)(BYTES_IN, TABLE), cache=True, nogil=True)
 def scan(data: Any, table: Any) -> Any:
-    """One row per whole batch. Returns (batches, bytes used, problem). A cut last batch is ordinary: it is left over."""
+    """One row per whole batch. Returns (batches, bytes used, problem). A cut last batch is ordinary and left over."""
     at, found, size = 0, 0, len(data)
     while at + 17 <= size:
         if data[at + 16] != 2:
@@ -225,7 +225,13 @@ def settle(
     parts, size = [], 0
     for number in packed:
         row = table[number]
-        records = decompress(int(row[ATTRIBUTES]) & CODEC_MASK, view[row[FROM] : row[TO]])
+        try:
+            codec = Compression(int(row[ATTRIBUTES]) & CODEC_MASK)
+            records = decompress(codec, view[row[FROM] : row[TO]], limit=DEFAULT_LIMIT - size)
+        except (DecompressionFailed, ValueError) as error:
+            raise CorruptLogError(
+                f"{where}: the batch at offset {row[BASE_OFFSET]} cannot be unpacked: {error}"
+            ) from error
         parts.append(np.frombuffer(records, np.uint8))
         row[FROM], row[TO], row[WHERE] = size, size + len(parts[-1]), 1
         size += len(parts[-1])

@@ -18,6 +18,7 @@ import pyarrow as pa
 from numba import int64, njit, types
 
 from atonce.errors import UndeliverableRow, UsageError
+from atonce.records.compression import Compression, compress
 from atonce.records.memory import (
     BYTES,
     BYTES_IN,
@@ -31,7 +32,6 @@ from atonce.records.memory import (
     store64,
     varint_size,
 )
-from atonce.records.packing import CODECS, compress
 from atonce.records.partitioner import binary_buffers
 
 DEFAULT_MAX_BATCH_BYTES = 900_000
@@ -234,11 +234,10 @@ def encode(
 ) -> Blobs:
     """Encode columns `key`, `value` and, if they are there, `headers` and `timestamp` of a pa.RecordBatch.
 
-    `partitions`: target partition per row (int32). `timestamp_ms`: for all rows, when there is no such column; default now.
+    `partitions`: target partition per row (int32). `timestamp_ms`: of all rows when there is no such column; or now.
     Raises `RowTooLarge` for a row that no batch of `max_batch_bytes` can hold.
     """
-    if compression not in CODECS:
-        raise UsageError(f"compression {compression!r} is not one of: {', '.join(CODECS)}")
+    codec = compression_named(compression)
     names = set(batch.schema.names)
     key = batch.column("key") if "key" in names else pa.nulls(batch.num_rows, pa.binary())
     value = batch.column("value")
@@ -274,9 +273,17 @@ def encode(
     data = pa.Array.from_buffers(
         pa.binary(), blobs, [None, pa.py_buffer(blob_ends), pa.py_buffer(out[: int(blob_ends[blobs])])], 0
     )
-    if CODECS[compression]:
-        data = pa.array([_packed(blob.as_buffer(), CODECS[compression]) for blob in data], pa.binary())
+    if codec is not Compression.NONE:
+        data = pa.array([_packed(blob.as_buffer(), codec) for blob in data], pa.binary())
     return Blobs(blob_partition[:blobs], blob_count[:blobs], data)
+
+
+def compression_named(name: str) -> Compression:
+    try:
+        return Compression[name.upper()]
+    except KeyError:
+        allowed = ", ".join(codec.name.lower() for codec in Compression)
+        raise UsageError(f"compression {name!r} is not one of: {allowed}") from None
 
 
 def _encode_halves(
@@ -330,11 +337,11 @@ def _header_buffers(headers: Any) -> tuple[Any, ...]:
     return ends, *binary_buffers(names), *binary_buffers(contents)
 
 
-def _packed(blob: Any, codec: int) -> bytes:
+def _packed(blob: Any, codec: Compression) -> bytes:
     """The same batch with its records compressed."""
     whole = memoryview(blob)
-    records = memoryview(compress(codec, whole[HEADER_BYTES:]))
+    records = compress(codec, whole[HEADER_BYTES:])
     head = bytearray(whole[:HEADER_BYTES])
     struct.pack_into(">i", head, 8, HEADER_BYTES - 12 + len(records))
     struct.pack_into(">h", head, 21, codec)
-    return bytes(head) + bytes(records)
+    return bytes(head) + records

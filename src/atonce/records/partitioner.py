@@ -104,7 +104,7 @@ def _overrule(out: Any, explicit: Any, n_partitions: int) -> None:
     if wrong.any():
         row = int(np.argmax(wrong))
         raise UndeliverableRow(
-            f"row {row}: column `partition` says {int(wanted[row])}, but the topic has partitions 0 to {n_partitions - 1}"
+            f"row {row}: `partition` is {int(wanted[row])}, but the topic has partitions 0 to {n_partitions - 1}"
         )
     np.copyto(out, wanted.astype(np.int32), where=given)
 
