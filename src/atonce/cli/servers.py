@@ -1,0 +1,56 @@
+"""Which cluster a command means: --servers, else this project's running embedded broker, else 127.0.0.1:9092."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atonce.errors import UsageError
+
+if TYPE_CHECKING:
+    from atonce.client.cluster import Cluster
+
+FALLBACK = "127.0.0.1:9092"
+
+ServersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--servers",
+        envvar="ATONCE_SERVERS",
+        help="HOST:PORT[,…]. Default: the embedded broker running on .atonce/ here, else 127.0.0.1:9092.",
+    ),
+]
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option("--config", help="A client setting by Kafka's name, KEY=VALUE (security.protocol=SSL …). Repeatable."),
+]
+
+
+def chosen_servers(servers: str | None) -> str:
+    if servers:
+        return servers
+    from atonce.broker.embedded import running_servers
+
+    return running_servers() or FALLBACK
+
+
+def parse_config(pairs: list[str] | None) -> Mapping[str, str]:
+    config = {}
+    for pair in pairs or []:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--config wants KEY=VALUE, got {pair!r}")
+        config[key.strip().removeprefix("kafka.")] = value.strip()
+    return config
+
+
+@contextmanager
+def connected(servers: str | None, config: list[str] | None = None) -> Iterator[Cluster]:
+    """A cluster that answers, or UnreachableError with the address that does not."""
+    from atonce.client.cluster import Cluster
+
+    with Cluster(chosen_servers(servers), parse_config(config)) as cluster:
+        yield cluster

@@ -1,0 +1,254 @@
+"""What an operator asks a cluster: its brokers, topics, settings and groups. Transactions are in `hanging`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol.admin import (
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from kafka.protocol.metadata import MetadataRequest
+
+from atonce.client.cluster import Cluster
+from atonce.client.errors import BrokerRefused, Code, TopicMissing, raise_for
+from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, committed, list_offsets
+from atonce.errors import UsageError
+
+TIMEOUT_MS = 30_000
+_BROKER, _TOPIC = 4, 2
+_TOPIC_ALREADY_EXISTS = 36
+_GROUP_ID_NOT_FOUND = 69
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """One partition as its leader sees it. `stable` is where a read_committed reader stops."""
+
+    topic: str
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    earliest: int
+    latest: int
+    stable: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    name: str
+    partitions: int
+    replication: int
+    internal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    group: str
+    state: str
+    type: str
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    member_id: str
+    client_id: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLag:
+    """How far a group is behind on one partition. `metadata` is what the committer noted beside the offset."""
+
+    topic: str
+    partition: int
+    committed: int
+    latest: int
+    metadata: str
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.latest - self.committed)
+
+
+def brokers(cluster: Cluster) -> list[Broker]:
+    answer = cluster.call(DescribeClusterRequest(include_cluster_authorized_operations=False))
+    raise_for(answer.error_code, "describing the cluster")
+    return sorted(
+        (Broker(id=each.broker_id, host=each.host, port=each.port) for each in answer.brokers), key=lambda each: each.id
+    )
+
+
+def topics(cluster: Cluster, *, internal: bool = False) -> list[TopicState]:
+    found = []
+    for topic in _metadata(cluster, None):
+        if topic.is_internal and not internal:
+            continue
+        copies = max((len(partition.replica_nodes) for partition in topic.partitions), default=0)
+        found.append(
+            TopicState(
+                name=topic.name, partitions=len(topic.partitions), replication=copies, internal=bool(topic.is_internal)
+            )
+        )
+    return sorted(found, key=lambda each: each.name)
+
+
+def describe_topic(cluster: Cluster, name: str) -> list[PartitionState]:
+    topic = _metadata(cluster, [name])[0]
+    raise_for(topic.error_code, f"describing topic {name}")
+    partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
+    keys = [TopicPartition(name, each.partition_index) for each in partitions if each.leader_id >= 0]
+    earliest = list_offsets(cluster, dict.fromkeys(keys, EARLIEST), "read_uncommitted")
+    latest = list_offsets(cluster, dict.fromkeys(keys, LATEST), "read_uncommitted")
+    stable = list_offsets(cluster, dict.fromkeys(keys, LATEST), "read_committed")
+    found = []
+    for each in partitions:
+        key = TopicPartition(name, each.partition_index)
+        found.append(
+            PartitionState(
+                topic=name,
+                partition=each.partition_index,
+                leader=each.leader_id,
+                replicas=tuple(each.replica_nodes),
+                in_sync=tuple(each.isr_nodes),
+                earliest=earliest.get(key, -1),
+                latest=latest.get(key, -1),
+                stable=stable.get(key, -1),
+            )
+        )
+    return found
+
+
+def create_topic(
+    cluster: Cluster,
+    name: str,
+    partitions: int = -1,
+    replication: int = -1,
+    settings: Mapping[str, str] | None = None,
+    *,
+    exists_ok: bool = False,
+) -> bool:
+    """True when it was created, False when it was there and that is fine. -1 leaves a number to the broker."""
+    creatable = CreateTopicsRequest.CreatableTopic
+    wanted = creatable(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication,
+        assignments=[],
+        configs=[creatable.CreatableTopicConfig(name=key, value=value) for key, value in (settings or {}).items()],
+    )
+    answer = cluster.call(CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=False))
+    result = answer.topics[0]
+    if result.error_code == _TOPIC_ALREADY_EXISTS:
+        if exists_ok:
+            return False
+        raise UsageError(f"topic {name} exists already")
+    _raise_with_words(result, f"creating topic {name}")
+    return True
+
+
+def delete_topic(cluster: Cluster, name: str) -> None:
+    wanted = DeleteTopicsRequest.DeleteTopicState(name=name)
+    answer = cluster.call(DeleteTopicsRequest(topics=[wanted], topic_names=[name], timeout_ms=TIMEOUT_MS))
+    result = answer.responses[0]
+    if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+        raise TopicMissing(f"there is no topic {name} to delete")
+    _raise_with_words(result, f"deleting topic {name}")
+
+
+def broker_settings(cluster: Cluster, broker: int) -> dict[str, str]:
+    """Every setting of one broker whose value it tells (secrets are withheld by the broker itself)."""
+    return _settings(cluster, _BROKER, str(broker), broker)
+
+
+def topic_settings(cluster: Cluster, name: str) -> dict[str, str]:
+    return _settings(cluster, _TOPIC, name, None)
+
+
+def groups(cluster: Cluster) -> list[GroupState]:
+    """Each broker answers for the groups it coordinates, so all are asked."""
+    found: dict[str, GroupState] = {}
+    for broker in brokers(cluster):
+        answer = cluster.call(ListGroupsRequest(states_filter=[], types_filter=[]), node=broker.id)
+        raise_for(answer.error_code, f"listing groups of broker {broker.id}")
+        for group in answer.groups:
+            found[group.group_id] = GroupState(
+                group=group.group_id,
+                state=group.group_state or "",
+                type=group.group_type or "",
+                protocol=group.protocol_type or "",
+            )
+    return [found[name] for name in sorted(found)]
+
+
+def group_members(cluster: Cluster, group: str) -> list[Member]:
+    """Members of a classic group; the coordinator of a group under the new protocol does not tell them this way."""
+    request = DescribeGroupsRequest(groups=[group], include_authorized_operations=False)
+    described = cluster.call(request, node=cluster.coordinator(group)).groups[0]
+    if described.error_code == _GROUP_ID_NOT_FOUND:
+        return []
+    raise_for(described.error_code, f"describing group {group}")
+    return [
+        Member(member_id=each.member_id, client_id=each.client_id, host=each.client_host) for each in described.members
+    ]
+
+
+def group_lag(cluster: Cluster, group: str) -> list[GroupLag]:
+    """Per partition with a committed offset, measured to the high watermark as Kafka's own tools do."""
+    positions = committed(cluster, group, require_stable=False)
+    known = {key: value for key, value in positions.items() if value.offset >= 0}
+    present = {name: {p.index for p in topic.partitions} for name, topic in cluster.topics().items()}
+    # A topic may have been deleted since; the offset then stays without an end to measure against.
+    alive = [key for key in known if key.partition in present.get(key.topic, set())]
+    latest = list_offsets(cluster, dict.fromkeys(alive, LATEST), "read_uncommitted")
+    return [
+        GroupLag(
+            topic=key.topic,
+            partition=key.partition,
+            committed=known[key].offset,
+            latest=latest.get(key, known[key].offset),
+            metadata=known[key].metadata,
+        )
+        for key in sorted(known)
+    ]
+
+
+def _metadata(cluster: Cluster, names: Sequence[str] | None) -> list[Any]:
+    wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    answer = cluster.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+    return list(answer.topics)
+
+
+def _settings(cluster: Cluster, kind: int, name: str, node: int | None) -> dict[str, str]:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=None
+    )
+    answer = cluster.call(DescribeConfigsRequest(resources=[resource]), node=node)
+    result = answer.results[0]
+    _raise_with_words(result, f"reading settings of {name}")
+    return {each.name: each.value for each in result.configs if each.value is not None}
+
+
+def _raise_with_words(result: Any, where: str) -> None:
+    """The broker's own words say more than its code, where it sends any."""
+    words = getattr(result, "error_message", None)
+    if result.error_code != Code.NONE and words:
+        refused = BrokerRefused(f"{where}: the broker answered: {words}")
+        refused.code = int(result.error_code)
+        raise refused
+    raise_for(result.error_code, where)
