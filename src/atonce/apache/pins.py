@@ -303,3 +303,34 @@ STREAMS = Bundle(
         Pin("org.rocksdb", "rocksdbjni", "10.1.3", "e7f925287d9fe2574fb7c7a86f7facaa9b8ab602a2eed0e598bf633528121498"),
     ),
 )
+
+# Spark's own Kafka connector, which the benchmark compares with. Its token provider 4.2.0 was never published.
+SPARK_CONNECTOR = Bundle(
+    "spark-kafka-4.2.0",
+    (
+        Pin(
+            "org.apache.commons",
+            "commons-pool2",
+            "2.13.1",
+            "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f",
+        ),
+        Pin(
+            "org.apache.kafka",
+            "kafka-clients",
+            "3.9.2",
+            "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8",
+        ),
+        Pin(
+            "org.apache.spark",
+            "spark-sql-kafka-0-10_2.13",
+            "4.2.0",
+            "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
+        ),
+        Pin(
+            "org.apache.spark",
+            "spark-token-provider-kafka-0-10_2.13",
+            "4.1.0-preview1",
+            "ab6e27a8a47ce63348dd0ecbd5543dc6212b4783180305cde5749e79684ea97b",
+        ),
+    ),
+)
