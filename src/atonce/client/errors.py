@@ -1,18 +1,21 @@
 """What Kafka's error codes mean to us: who must act, and whether the same request may simply be sent again.
 
-    ConnectionLost   (RetriableError)   the connection broke or timed out; a request in flight may have been carried out
-    TryAgain         (RetriableError)   the broker says "not now": loading, moving, concurrent transaction …
-    FencedError      (AtOnceError)      a newer epoch exists; this producer writes nothing more
-    BrokerRefused    (AtOnceError)      any other refusal; code and name are in the message
-    TopicMissing     (UsageError)       the topic or partition does not exist
-    AccessDenied     (UsageError)       authentication or authorization failed
+ConnectionLost   (RetriableError)   the connection broke or timed out; a request in flight may have been carried out
+TryAgain         (RetriableError)   the broker says "not now": loading, moving, concurrent transaction …
+MustAbort        (AttemptAborted)   this transaction can only be aborted; nothing of it will be visible
+FencedError      (AtOnceError)      a newer epoch exists; this producer writes nothing more
+BrokerRefused    (AtOnceError)      any other refusal; code and name are in the message
+TopicMissing     (UsageError)       the topic or partition does not exist
+AccessDenied     (UsageError)       authentication or authorization failed
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from atonce.errors import AtOnceError, RetriableError, UsageError
+from kafka.errors import for_code
+
+from atonce.errors import AtOnceError, AttemptAborted, RetriableError, UsageError
 
 
 class Code(IntEnum):
@@ -28,6 +31,7 @@ class Code(IntEnum):
     REQUEST_TIMED_OUT = 7
     REPLICA_NOT_AVAILABLE = 9
     MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
@@ -36,6 +40,8 @@ class Code(IntEnum):
     RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    ILLEGAL_GENERATION = 22
+    UNKNOWN_MEMBER_ID = 25
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
@@ -57,6 +63,7 @@ class Code(IntEnum):
     THROTTLING_QUOTA_EXCEEDED = 89
     PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
+    TRANSACTION_ABORTABLE = 120
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
 
@@ -95,6 +102,7 @@ LEADER_MOVED = frozenset(
 )
 COORDINATOR_MOVED = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 FENCED = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING})
+GROUP_IN_USE = frozenset({Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID})
 MISSING = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.INVALID_TOPIC_EXCEPTION})
 DENIED = frozenset(
     {
@@ -121,6 +129,10 @@ class TryAgain(KafkaCode, RetriableError):
     """The broker says "not now"; the same request may succeed later."""
 
 
+class MustAbort(KafkaCode, AttemptAborted):
+    """The broker wants this transaction aborted; the batch may run again."""
+
+
 class FencedError(KafkaCode, AtOnceError):
     """A newer epoch of this producer exists: nothing more may be written with the old one."""
 
@@ -141,7 +153,7 @@ def code_name(code: int) -> str:
     try:
         return Code(code).name
     except ValueError:
-        return f"error {code}"
+        return f"error {code} ({for_code(code).__name__})"
 
 
 def error_for(code: int, where: str) -> AtOnceError:
@@ -150,7 +162,11 @@ def error_for(code: int, where: str) -> AtOnceError:
     if code in TRY_AGAIN:
         kind, next_step = TryAgain, "Next: it is tried again, within a limit."
     elif code in FENCED:
-        kind, next_step = FencedError, "A newer producer with the same transactional id has taken over, or the transaction timed out."
+        kind, next_step = FencedError, "A newer producer has taken over this id, or its transaction timed out."
+    elif code == Code.TRANSACTION_ABORTABLE:
+        kind, next_step = MustAbort, "Next: the transaction is aborted and the batch runs again."
+    elif code in GROUP_IN_USE:
+        kind, next_step = BrokerRefused, "The group has live members of its own. Next: stop them, or use another name."
     elif code in MISSING:
         kind, next_step = TopicMissing, "Next: create the topic, or correct its name."
     elif code in DENIED:

@@ -340,7 +340,7 @@ def _header_buffers(headers: Any) -> tuple[Any, ...]:
 def _packed(blob: Any, codec: Compression) -> bytes:
     """The same batch with its records compressed."""
     whole = memoryview(blob)
-    records = compress(codec, whole[HEADER_BYTES:])
+    records = compress(codec, bytes(whole[HEADER_BYTES:]))
     head = bytearray(whole[:HEADER_BYTES])
     struct.pack_into(">i", head, 8, HEADER_BYTES - 12 + len(records))
     struct.pack_into(">h", head, 21, codec)
