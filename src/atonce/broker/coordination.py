@@ -28,7 +28,7 @@ from atonce.coordinator.decision import (
     TopicPartition,
     WriteMarkers,
 )
-from atonce.coordinator.formats import decode, encode
+from atonce.coordinator import group_records, transaction_records
 from atonce.coordinator.groups import GroupCoordinator
 from atonce.coordinator.transactions import TransactionCoordinator
 
@@ -93,13 +93,13 @@ class Coordination:
         now_ms = self._clock_ms()
         for batch in self._transaction_journal.replay():
             for record in batch.records:
-                self.transactions.apply(decode(record))
+                self.transactions.apply(transaction_records.decode(record))
         self.transactions.recovered(now_ms)
         for batch in self._group_journal.replay():
             if batch.marker is not None and batch.producer is not None:
                 self.groups.apply_marker(batch.producer.producer_id, batch.marker)
             for record in batch.records:
-                self.groups.apply(decode(record), batch.producer)
+                self.groups.apply(group_records.decode(record), batch.producer)
         self.groups.recovered(now_ms)
 
     def start(self) -> None:
@@ -121,7 +121,7 @@ class Coordination:
 
     async def transaction(self, decide: Callable[[int], Decision[T]]) -> T:
         """Run a decision of the transaction coordinator; `decide` gets the time. Raises `StorageFailed`."""
-        decision = self._journal(self._transaction_journal, self.transactions.apply, decide(self._clock_ms()))
+        decision = self._journal_transaction(decide(self._clock_ms()))
         return await self._settle(self._transaction_journal, decision)
 
     async def group(self, decide: Callable[[int], Decision[T]]) -> T:
@@ -153,7 +153,7 @@ class Coordination:
             )
             left = deadline - asyncio.get_running_loop().time()
             if error is not ErrorCode.concurrent_transactions or left <= 0:
-                return error
+                return _as_produce(error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(completed.wait(), left)
 
@@ -162,7 +162,7 @@ class Coordination:
     ) -> ErrorCode:
         """Whether this transaction is open and has this partition. Ask right before the append, with no await between:
         then no delayed request can be appended behind its transaction's marker."""
-        return self.transactions.verify_partitions(transactional_id, producer, (partition,))[partition]
+        return _as_produce(self.transactions.verify_partitions(transactional_id, producer, (partition,))[partition])
 
     async def topics_deleted(self, topics: Iterable[str]) -> None:
         """Forget the groups' offsets of topics that were deleted."""
@@ -178,16 +178,21 @@ class Coordination:
 
     # -- the steps ----------------------------------------------------------------------------------------------
 
-    def _journal_group(self, decision: Decision[T]) -> Decision[T]:
-        producer = decision.producer
-        return self._journal(self._group_journal, lambda record: self.groups.apply(record, producer), decision)
-
-    def _journal(self, journal: Journal, apply: Callable[[object], None], decision: Decision[T]) -> Decision[T]:
+    def _journal_transaction(self, decision: Decision[T]) -> Decision[T]:
         if decision.records:
-            encoded = [encode(record) for record in decision.records]
-            journal.append(encoded, now_ms=self._clock_ms(), producer=decision.producer)
+            encoded = [transaction_records.encode(record) for record in decision.records]
+            self._transaction_journal.append(encoded, now_ms=self._clock_ms())
             for record in decision.records:
-                apply(record)
+                self.transactions.apply(record)
+        self._rearm()
+        return decision
+
+    def _journal_group(self, decision: Decision[T]) -> Decision[T]:
+        if decision.records:
+            encoded = [group_records.encode(record) for record in decision.records]
+            self._group_journal.append(encoded, now_ms=self._clock_ms(), producer=decision.producer)
+            for record in decision.records:
+                self.groups.apply(record, decision.producer)
         self._rearm()
         return decision
 
@@ -280,7 +285,7 @@ class Coordination:
 
     async def _expire(self) -> None:
         while (ended := self.transactions.expire(self._clock_ms())) is not None:
-            decided = self._journal(self._transaction_journal, self.transactions.apply, ended)
+            decided = self._journal_transaction(ended)
             self._spawn(self._flush_then_start(self._transaction_journal, decided.effects))
         while (expired := self.groups.expire(self._clock_ms())) is not None:
             decided = self._journal_group(expired)
@@ -308,6 +313,11 @@ class Coordination:
 
 
 _MARKED = frozenset({ErrorCode.none, ErrorCode.unknown_topic_or_partition})
+
+
+def _as_produce(error: ErrorCode) -> ErrorCode:
+    """Produce and TxnOffsetCommit know only the older of the two codes for a fenced producer."""
+    return ErrorCode.invalid_producer_epoch if error is ErrorCode.producer_fenced else error
 
 
 def _only(effect: WriteMarkers, partitions: Iterable[TopicPartition]) -> WriteMarkers:

@@ -1,0 +1,293 @@
+"""The group coordinator: which group a request means, which protocol it speaks, and what is kept of it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from kio.schema.errors import ErrorCode
+
+from atonce.coordinator.classic import ClassicGroup
+from atonce.coordinator.classic_rebalance import JoinAnswer, SyncAnswer
+from atonce.coordinator.classic_requests import ClassicRequests, JoinRequest, SyncRequest
+from atonce.coordinator.decision import Decision, Deferred, ProducerIdAndEpoch, TopicPartition, Topics
+from atonce.coordinator.group_config import GroupConfig
+from atonce.coordinator.group_records import GroupRecord, OffsetRecord
+from atonce.coordinator.offset_requests import (
+    FetchedOffset,
+    OffsetRequests,
+    OffsetToCommit,
+    classic_commit_error,
+    classic_expiry,
+)
+from atonce.coordinator.states import ClassicState
+from atonce.coordinator.timers import Timers
+from atonce.coordinator.turn import TimerKey, Turn
+from atonce.errors import InvariantError
+
+__all__ = ["FetchedOffset", "GroupConfig", "GroupCoordinator", "JoinRequest", "OffsetToCommit", "SyncRequest"]
+
+_EXPIRY_TIMER: TimerKey = ("offsets", "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+class GroupCoordinator:
+    def __init__(
+        self, config: GroupConfig, topics: Topics, new_id: Callable[[], str] = lambda: str(uuid.uuid4())
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._timers: Timers[TimerKey] = Timers()
+        self._tokens = count(1)
+        self._groups: dict[str, ClassicGroup] = {}
+        self._classic = ClassicRequests(config, self._timers, lambda: next(self._tokens), new_id)
+        self._offsets = OffsetRequests(config)
+
+    # -- classic members ----------------------------------------------------------------------------------------
+
+    def join_group(self, now_ms: int, request: JoinRequest) -> Decision[JoinAnswer]:
+        turn = Turn(now_ms)
+        error = ErrorCode.none
+        if not request.group_id:
+            error = ErrorCode.invalid_group_id
+        elif not self._session_allowed(request.session_timeout_ms):
+            error = ErrorCode.invalid_session_timeout
+        elif request.group_id not in self._groups and request.member_id:
+            error = ErrorCode.unknown_member_id
+        if error is not ErrorCode.none:
+            return turn.decide(JoinAnswer(error=error, member_id=request.member_id))
+        group = self._groups.setdefault(request.group_id, ClassicGroup(group_id=request.group_id))
+        answer = self._classic.join(turn, group, request)
+        return turn.decide(answer)
+
+    def _session_allowed(self, session_timeout_ms: int) -> bool:
+        low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
+        return low <= session_timeout_ms <= high
+
+    def sync_group(self, now_ms: int, request: SyncRequest) -> Decision[SyncAnswer]:
+        turn = Turn(now_ms)
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return turn.decide(SyncAnswer(error=_no_group(request.group_id)))
+        answer: SyncAnswer | Deferred = self._classic.sync(turn, group, request)
+        return turn.decide(answer)
+
+    def heartbeat(
+        self, now_ms: int, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> Decision[ErrorCode]:
+        turn = Turn(now_ms)
+        group = self._groups.get(group_id)
+        if group is None:
+            return turn.decide(_no_group(group_id))
+        return turn.decide(self._classic.heartbeat(turn, group, member_id, instance_id, generation))
+
+    def leave_group(
+        self, now_ms: int, group_id: str, members: Sequence[tuple[str, str | None]]
+    ) -> Decision[list[ErrorCode]]:
+        """Members as (member id, instance id); one answer for each."""
+        turn = Turn(now_ms)
+        group = self._groups.get(group_id)
+        if group is None:
+            return turn.decide([_no_group(group_id)] * len(members))
+        return turn.decide([self._classic.leave(turn, group, *member) for member in members])
+
+    # -- offsets ------------------------------------------------------------------------------------------------
+
+    def commit_offsets(
+        self,
+        now_ms: int,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        retention_ms: int = -1,
+        knows_no_group: bool = True,
+    ) -> Decision[dict[TopicPartition, ErrorCode]]:
+        """`knows_no_group`: OffsetCommit 9 and later are told GROUP_ID_NOT_FOUND, older ones ILLEGAL_GENERATION."""
+        turn = Turn(now_ms)
+        group = self._groups.get(group_id)
+        if group is not None:
+            error = classic_commit_error(group, member_id, instance_id, generation, transactional=False)
+        elif generation < 0:
+            error = ErrorCode.none  # a group without members, only to keep offsets in
+        else:
+            error = ErrorCode.group_id_not_found if knows_no_group else ErrorCode.illegal_generation
+        if error is not ErrorCode.none:
+            return turn.decide({offset.partition: error for offset in offsets})
+        if group is not None and member_id in group.members:
+            self._classic.heard_from(turn, group, group.members[member_id])
+        return turn.decide(self._offsets.commit(turn, group_id, offsets, retention_ms=retention_ms))
+
+    def commit_offsets_in_transaction(
+        self,
+        now_ms: int,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        offsets: Sequence[OffsetToCommit],
+        producer: ProducerIdAndEpoch,
+    ) -> Decision[dict[TopicPartition, ErrorCode]]:
+        """The transaction coordinator must have said, in the same turn, that the producer's transaction is open."""
+        turn = Turn(now_ms)
+        group = self._groups.get(group_id)
+        if group is not None:
+            error = classic_commit_error(group, member_id, instance_id, generation, transactional=True)
+        else:
+            error = ErrorCode.none if generation < 0 else ErrorCode.illegal_generation
+        if error is not ErrorCode.none:
+            return turn.decide({offset.partition: error for offset in offsets})
+        return turn.decide(self._offsets.commit(turn, group_id, offsets), producer)
+
+    def fetch_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        require_stable: bool,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> Decision[tuple[ErrorCode, dict[TopicPartition, FetchedOffset]]]:
+        return Decision((ErrorCode.none, self._offsets.fetch(group_id, partitions, require_stable=require_stable)))
+
+    def delete_offsets(
+        self, now_ms: int, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> Decision[tuple[ErrorCode, dict[TopicPartition, ErrorCode]]]:
+        turn = Turn(now_ms)
+        group = self._groups.get(group_id)
+        if group is None:
+            error = ErrorCode.group_id_not_found if group_id else ErrorCode.invalid_group_id
+            return turn.decide((error, {}))
+        subscribed: frozenset[str] = frozenset()
+        if group.state is not ClassicState.EMPTY:
+            known = group.subscribed_topics()
+            if known is None:
+                return turn.decide((ErrorCode.non_empty_group, {}))
+            subscribed = known
+        return turn.decide((ErrorCode.none, self._offsets.delete(turn, group_id, partitions, subscribed)))
+
+    def topics_deleted(self, now_ms: int, topics: frozenset[str]) -> Decision[None]:
+        turn = Turn(now_ms)
+        self._offsets.delete_topics(turn, topics)
+        return turn.decide(None)
+
+    # -- groups as administrators see them ----------------------------------------------------------------------
+
+    def delete_groups(self, now_ms: int, group_ids: Sequence[str]) -> Decision[dict[str, ErrorCode]]:
+        turn = Turn(now_ms)
+        answers: dict[str, ErrorCode] = {}
+        for group_id in group_ids:
+            group = self._groups.get(group_id)
+            if not group_id:
+                answers[group_id] = ErrorCode.invalid_group_id
+            elif group is None or group.state is ClassicState.DEAD:
+                answers[group_id] = ErrorCode.group_id_not_found
+            elif group.state is not ClassicState.EMPTY:
+                answers[group_id] = ErrorCode.non_empty_group
+            else:
+                self._offsets.delete_all(turn, group_id)
+                turn.records.append(GroupRecord(group_id, None))
+                answers[group_id] = ErrorCode.none
+        return turn.decide(answers)
+
+    def describe_group(self, group_id: str) -> ClassicGroup | None:
+        return self._groups.get(group_id)
+
+    def list_groups(
+        self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
+    ) -> list[ListedGroup]:
+        """Filters are compared without regard to case; empty ones let everything through."""
+        found = [
+            ListedGroup(g.group_id, g.protocol_type or "", g.state.value, "classic") for g in self._groups.values()
+        ]
+        wanted_states, wanted_types = {s.lower() for s in states}, {t.lower() for t in types}
+        return [
+            g
+            for g in found
+            if (not wanted_states or g.state.lower() in wanted_states)
+            and (not wanted_types or g.group_type in wanted_types)
+        ]
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int | None:
+        return self._timers.next_deadline_ms()
+
+    def expire(self, now_ms: int) -> Decision[None] | None:
+        """The next thing that time has decided; None when nothing is due."""
+        key = self._timers.due(now_ms)
+        if key is None:
+            return None
+        self._timers.cancel(key)
+        turn = Turn(now_ms)
+        kind, group_id, member_id = key
+        if key == _EXPIRY_TIMER:
+            self._expire_offsets(turn)
+        elif (group := self._groups.get(group_id)) is not None:
+            self._classic_timer(turn, kind, group, member_id)
+        return turn.decide(None)
+
+    def _classic_timer(self, turn: Turn, kind: str, group: ClassicGroup, member_id: str) -> None:
+        if kind == "session":
+            self._classic.session_timed_out(turn, group, member_id)
+        elif kind == "join":
+            self._classic.join_timed_out(turn, group)
+        elif kind == "sync":
+            self._classic.sync_timed_out(turn, group)
+        elif kind == "pending":
+            self._classic.forget_pending(turn, group, member_id)
+
+    def _expire_offsets(self, turn: Turn) -> None:
+        """Offsets age while nobody uses them; a group that has nothing left is forgotten."""
+        self._timers.set(_EXPIRY_TIMER, turn.now_ms + self._config.offsets_retention_check_interval_ms)
+        for group in list(self._groups.values()):
+            offsets = self._offsets.offsets.of_group(group.group_id)
+            nothing_left = self._offsets.expire(turn, group.group_id, classic_expiry(group, offsets))
+            if nothing_left and group.state is ClassicState.EMPTY and not group.pending_joins:
+                turn.records.append(GroupRecord(group.group_id, None))
+
+    # -- apply --------------------------------------------------------------------------------------------------
+
+    def apply(self, record: object, producer: ProducerIdAndEpoch | None = None) -> None:
+        if isinstance(record, OffsetRecord):
+            self._offsets.apply(record, producer)
+            if record.committed is not None:
+                self._groups.setdefault(record.group_id, ClassicGroup(group_id=record.group_id))
+        elif isinstance(record, GroupRecord):
+            self._apply_group(record)
+        elif record is not None:
+            raise InvariantError(f"{record!r} is no record of the group coordinator")
+
+    def apply_marker(self, producer_id: int, commit: bool) -> None:
+        """A transaction that committed offsets has ended: they become visible, or vanish."""
+        self._offsets.offsets.apply_marker(producer_id, commit)
+
+    def _apply_group(self, record: GroupRecord) -> None:
+        if record.snapshot is None:
+            self._groups.pop(record.group_id, None)
+            return
+        group = self._groups.setdefault(record.group_id, ClassicGroup(group_id=record.group_id))
+        group.install(record.snapshot)
+
+    def recovered(self, now_ms: int) -> None:
+        """The journal was read to its end: give every member a session's time to be heard of."""
+        turn = Turn(now_ms)
+        for group in self._groups.values():
+            for member in group.members.values():
+                self._classic.heard_from(turn, group, member)
+        self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
+
+
+def _no_group(group_id: str) -> ErrorCode:
+    return ErrorCode.unknown_member_id if group_id else ErrorCode.invalid_group_id
