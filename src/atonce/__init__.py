@@ -24,7 +24,7 @@ _WHERE = {
     "Broker": "atonce.broker.embedded",
     "Guarantee": "atonce.guarantee",
     "Pipeline": "atonce.pipeline",
-    "Kafka": "atonce.sources.kafka",
+    "Kafka": "atonce.client.topic",
     "Files": "atonce.sources.files",
     "Table": "atonce.sources.table",
     "Postgres": "atonce.sinks.postgres",

@@ -36,3 +36,5 @@ class Progress:
     """Topic → topic id, so that a topic deleted and made again is noticed."""
     fingerprint: str = ""
     """Hash of source, transform, level and sink, so that a changed pipeline under the same name is noticed."""
+    sequence: int = 0
+    """Grows with every commit of one instance: of two commits the one with the higher number is the newer (S20)."""

@@ -24,11 +24,16 @@ def decide(plan: Plan, recorded: Progress) -> Decision:
     if plan.end is None or plan.start is None or recorded.positions is None:
         return _decide_by_batch_id(plan, recorded)
     partitions = sorted(set(plan.end) | set(plan.start))
-    # A partition the ledger has never seen is new: it begins where the plan begins.
+    # A partition neither side has seen is new and read from its beginning; one the plan starts and the ledger does not
+    # know begins where the plan begins. One the ledger knows and the plan does not start would be read from its
+    # beginning too: that is an overlap unless the ledger stands at the beginning.
     ledger = {p: recorded.positions.get(p, plan.start.get(p, 0)) for p in partitions}
+    begins_at_ledger = all(plan.start.get(p, 0) == ledger[p] for p in partitions)
     if all(plan.end.get(p, 0) <= ledger[p] for p in partitions):
-        return Decision.SKIP
-    if all(plan.start.get(p, ledger[p]) == ledger[p] for p in partitions):
+        # A batch without input can still have output (a watermark that closes windows): only its id tells it apart.
+        empty = begins_at_ledger and plan.batch_id > recorded.batch_id
+        return Decision.RUN if empty and recorded.query_id in ("", plan.query_id) else Decision.SKIP
+    if begins_at_ledger:
         return Decision.RUN
     raise LedgerMismatch(mismatch_text(plan, ledger))
 
@@ -56,7 +61,7 @@ def mismatch_text(plan: Plan, ledger: Positions) -> str:
     rows = [
         f"{p}: ledger {ledger[p]}, batch {start.get(p, 0)} to {end.get(p, 0)}"
         for p in sorted(ledger)
-        if start.get(p, ledger[p]) != ledger[p]
+        if start.get(p, 0) != ledger[p]
     ]
     behind = any(ledger[p] < start.get(p, 0) for p in ledger)
     what = (

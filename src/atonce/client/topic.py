@@ -1,0 +1,110 @@
+"""`atonce.Kafka`: what a user writes down about topics, as a source or as a sink. No connection is made here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from atonce.errors import UsageError
+
+_SECRET = re.compile(r"password|secret|token|jaas|\bkey\b", re.IGNORECASE)
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+PARTITIONERS = ("murmur2", "crc32")
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+ON_ERROR = ("stop", "dead-letter")
+
+Start = str | Mapping[str, Any]
+"""earliest, latest, or {topic: {partition: offset}}; {"timestamp": milliseconds} starts by time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """Topics of one cluster. As a source: `topic`, `pattern` or `assign`. As a sink: `topic`, or a `topic` column."""
+
+    topic: str | None = None
+    """One topic, or several separated by commas (source)."""
+    servers: str | None = field(default=None, kw_only=True)
+    """Bootstrap servers, HOST:PORT[,…]. None: the embedded broker of this project."""
+    config: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """Client settings by Kafka's own names: security.protocol, sasl.mechanism, ssl.ca.location …"""
+
+    # As a source
+    pattern: str | None = field(default=None, kw_only=True)
+    """A regular expression over topic names; topics that appear later are read too."""
+    assign: Mapping[str, tuple[int, ...]] | None = field(default=None, kw_only=True)
+    """Exact partitions: {"orders": [0, 1]}."""
+    start: Start = field(default="earliest", kw_only=True)
+    """Where a new pipeline begins. Afterwards its ledger decides."""
+    headers: bool = field(default=False, kw_only=True)
+    isolation: str = field(default="read_committed", kw_only=True)
+    fail_on_data_loss: bool = field(default=True, kw_only=True)
+    options: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """Further options of the source by the names of Spark's connector: maxOffsetsPerTrigger, minPartitions …"""
+
+    # As a sink
+    partitioner: str = field(default="murmur2", kw_only=True)
+    compression: str = field(default="none", kw_only=True)
+    acks: str = field(default="all", kw_only=True)
+    create: bool = field(default=True, kw_only=True)
+    """Create a missing output topic, and say so."""
+    partitions: int | None = field(default=None, kw_only=True)
+    """Partitions of a topic that is created; None: as many as the input has, 4 when it has none."""
+    on_error: str = field(default="stop", kw_only=True)
+    """A row that cannot be delivered: stop and name it, or dead-letter."""
+    dead_letter: str | None = field(default=None, kw_only=True)
+    """Topic for such rows; written in the same transaction as the rest of the batch."""
+    progress_topic: str | None = field(default=None, kw_only=True)
+    """Where progress stands when rows choose their topic by column and the input is not on this cluster."""
+    transaction_timeout_ms: int = field(default=60_000, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.assign, Mapping):
+            object.__setattr__(self, "assign", {t: tuple(int(p) for p in ps) for t, ps in self.assign.items()})
+        named = [w for w, v in (("topic", self.topic), ("pattern", self.pattern), ("assign", self.assign)) if v]
+        if len(named) > 1:
+            raise UsageError(f"Kafka takes one of topic, pattern and assign, got {' and '.join(named)}")
+        for name in self.topic_names():
+            if not _TOPIC.fullmatch(name) or name in (".", ".."):
+                raise UsageError(
+                    f"{name!r} is not a topic name: 1 to 249 letters, digits, '.', '_' and '-' are allowed"
+                )
+        _one_of("partitioner", self.partitioner, PARTITIONERS)
+        _one_of("compression", self.compression, COMPRESSIONS)
+        _one_of("acks", str(self.acks), ("all", "-1", "1", "0"))
+        _one_of("on_error", self.on_error, ON_ERROR)
+        _one_of("isolation", self.isolation, ("read_committed", "read_uncommitted"))
+        if isinstance(self.start, str):
+            _one_of("start", self.start, ("earliest", "latest"))
+        if self.on_error == "dead-letter" and not self.dead_letter:
+            raise UsageError("on_error: dead-letter needs dead_letter, the topic that such rows go to")
+
+    def topic_names(self) -> list[str]:
+        if self.assign:
+            return sorted(self.assign)
+        return [name.strip() for name in (self.topic or "").split(",") if name.strip()]
+
+    def at(self, servers: str) -> Kafka:
+        """The same topics on a cluster that is now known."""
+        return self if self.servers else replace(self, servers=servers)
+
+    def where(self) -> str:
+        what = self.topic or (f"topics matching {self.pattern}" if self.pattern else "")
+        if self.assign:
+            what = ", ".join(f"{t}[{','.join(map(str, ps))}]" for t, ps in sorted(self.assign.items()))
+        return f"kafka {what or 'topics by column'} on {self.servers or 'the embedded broker'}"
+
+    def __repr__(self) -> str:
+        return f"Kafka({self.where()}, config={redacted(self.config)})"
+
+
+def redacted(config: Mapping[str, str]) -> dict[str, str]:
+    """Settings as they may be shown: values that look like secrets are masked."""
+    return {key: "***" if _SECRET.search(key) else value for key, value in config.items()}
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{name} {value!r} is not one of: {', '.join(allowed)}")

@@ -1,0 +1,225 @@
+"""A pipeline as a YAML file. Every mistake is told with its line and with what is allowed; nothing is started."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from atonce.errors import UsageError
+from atonce.pipeline import ARROW_SCHEMA, Pipeline
+
+KEYS = (
+    "name", "guarantee", "source", "transform", "map_arrow", "map_arrow_schema", "sink", "mode", "checkpoint", "trigger",
+    "master", "spark", "metrics",
+)  # fmt: skip
+SOURCES = {"kafka": "atonce.client.topic:Kafka", "files": "atonce.sources.files:Files", "table": "atonce.sources.table:Table"}
+SINKS = {
+    "kafka": "atonce.client.topic:Kafka",
+    "postgres": "atonce.sinks.postgres:Postgres",
+    "sqlite": "atonce.sinks.sqlite:SQLite",
+}
+CONNECTOR_OPTIONS = (
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition",
+    "maxBytesPerTrigger", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+)  # fmt: skip
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A plain value and where it stands."""
+
+    data: Any
+    line: int
+
+
+class File:
+    """The YAML text as nodes, so that each value keeps its line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def root(self) -> yaml.Node:
+        try:
+            text = self.path.read_text()
+        except OSError as error:
+            raise UsageError(f"cannot read {self.path}: {error.strerror}") from None
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f"{self.path}:{mark.line + 1}" if mark else str(self.path)
+            raise UsageError(f"{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
+        if node is None:
+            raise UsageError(f"{self.path} is empty; expected the keys {', '.join(KEYS)}")
+        return node
+
+    def error(self, line: int, message: str) -> UsageError:
+        return UsageError(f"{self.path}:{line}: {message}")
+
+    def mapping(self, node: yaml.Node, what: str) -> dict[str, tuple[int, yaml.Node]]:
+        """Key → (line of the key, node of its value)."""
+        if not isinstance(node, yaml.MappingNode):
+            raise self.error(node.start_mark.line + 1, f"{what} must be a mapping of keys to values")
+        found: dict[str, tuple[int, yaml.Node]] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.value in found:
+                raise self.error(line, f"{what} has the key {key.value!r} twice")
+            found[str(key.value)] = (line, value)
+        return found
+
+    def plain(self, node: yaml.Node) -> Any:
+        """The node as Python data, with ${NAME} taken from the environment."""
+        if isinstance(node, yaml.MappingNode):
+            return {str(self.plain(key)): self.plain(value) for key, value in node.value}
+        if isinstance(node, yaml.SequenceNode):
+            return [self.plain(each) for each in node.value]
+        text = str(node.value)
+        if _VARIABLE.search(text):
+            return _VARIABLE.sub(lambda found: self._variable(found.group(1), node), text)
+        constructor = yaml.SafeLoader("")
+        try:
+            return constructor.construct_object(node)
+        finally:
+            constructor.dispose()
+
+    def _variable(self, name: str, node: yaml.Node) -> str:
+        if name not in os.environ:
+            raise self.error(node.start_mark.line + 1, f"the environment has no variable {name!r} for ${{{name}}}")
+        return os.environ[name]
+
+
+def load(path: Path | str) -> tuple[Pipeline, dict[str, Any]]:
+    """The pipeline, and settings that belong to the run rather than to it (`metrics`)."""
+    file = File(Path(path))
+    keys = file.mapping(file.root(), "a pipeline file")
+    for key, (line, _) in keys.items():
+        if key not in KEYS:
+            raise file.error(line, f"{key!r} is not a key of a pipeline; allowed are {', '.join(KEYS)}{_nearest(key, KEYS)}")
+    for key in ("name", "source", "sink"):
+        if key not in keys:
+            raise file.error(1, f"the key {key!r} is missing")
+    plain = {key: Value(file.plain(node), line) for key, (line, node) in keys.items() if key not in ("source", "sink")}
+    pipeline = _told(file, plain["name"].line, lambda: Pipeline(str(plain["name"].data)))
+    pipeline = _with_settings(file, pipeline, plain)
+    pipeline = pipeline.read(_part(file, keys["source"], "source", SOURCES))
+    pipeline = _with_transforms(file, pipeline, plain)
+    mode = plain.get("mode", Value(None, 1))
+    sink = _part(file, keys["sink"], "sink", SINKS)
+    pipeline = _told(file, mode.line, lambda: pipeline.write(sink, mode=mode.data))
+    return pipeline, {"metrics": plain["metrics"].data} if "metrics" in plain else {}
+
+
+def load_attribute(target: str) -> Pipeline:
+    """`module:attribute`, imported with the working directory on the path."""
+    found = resolve(target)
+    if not isinstance(found, Pipeline):
+        raise UsageError(f"{target} is a {type(found).__name__}, expected an atonce.Pipeline")
+    return found
+
+
+def resolve(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except ImportError as error:
+        raise UsageError(f"cannot import {module!r} for {target!r}: {error}") from error
+    except AttributeError:
+        raise UsageError(f"module {module!r} has no attribute {attribute!r}") from None
+    return found
+
+
+def _with_settings(file: File, pipeline: Pipeline, plain: dict[str, Value]) -> Pipeline:
+    from dataclasses import replace
+
+    for key in ("guarantee", "checkpoint", "trigger", "master"):
+        if key in plain:
+            value = plain[key]
+            pipeline = _told(file, value.line, lambda v=value, k=key: replace(pipeline, **{k: str(v.data)}))  # type: ignore[misc]
+    if "spark" in plain:
+        settings = plain["spark"]
+        if not isinstance(settings.data, dict):
+            raise file.error(settings.line, "spark must be a mapping of Spark settings")
+        pipeline = replace(pipeline, spark={key: _as_text(value) for key, value in settings.data.items()})
+    return pipeline
+
+
+def _with_transforms(file: File, pipeline: Pipeline, plain: dict[str, Value]) -> Pipeline:
+    if "map_arrow" in plain:
+        value = plain["map_arrow"]
+        schema = str(plain["map_arrow_schema"].data) if "map_arrow_schema" in plain else ARROW_SCHEMA
+        fn = _told(file, value.line, lambda: resolve(str(value.data)))
+        pipeline = pipeline.map_arrow(fn, schema)
+    if "transform" in plain:
+        value = plain["transform"]
+        for each in value.data if isinstance(value.data, list) else [value.data]:
+            text = str(each).strip()
+            named = _FUNCTION.fullmatch(text)
+            pipeline = pipeline.transform(_told(file, value.line, lambda t=text: resolve(t)) if named else text)  # type: ignore[misc]
+    return pipeline
+
+
+def _part(file: File, found: tuple[int, yaml.Node], what: str, kinds: dict[str, str]) -> Any:
+    """`source: {kafka: {…}}` → Kafka(…)."""
+    line, node = found
+    chosen = file.mapping(node, what)
+    if len(chosen) != 1 or next(iter(chosen)) not in kinds:
+        got = ", ".join(chosen) or "nothing"
+        raise file.error(line, f"{what} names one of {', '.join(kinds)}; got {got}")
+    kind, (kind_line, body) = next(iter(chosen.items()))
+    module, _, name = kinds[kind].partition(":")
+    make = getattr(importlib.import_module(module), name)
+    allowed = [each for each in inspect.signature(make).parameters if not each.startswith("_")]
+    given = file.mapping(body, f"{what}.{kind}")
+    arguments: dict[str, Any] = {}
+    for key, (key_line, value) in given.items():
+        if key in allowed:
+            arguments[key] = file.plain(value)
+        elif kind == "kafka" and (key in CONNECTOR_OPTIONS or "." in key):
+            home = "options" if key in CONNECTOR_OPTIONS else "config"
+            arguments.setdefault(home, {})[key.removeprefix("kafka.")] = _as_text(file.plain(value))
+        else:
+            raise file.error(
+                key_line,
+                f"{key!r} is not a key of {what}.{kind}; allowed are {', '.join(allowed)}{_nearest(key, tuple(allowed))}",
+            )
+    for key in ("config", "options"):
+        if key in arguments and isinstance(arguments[key], dict):
+            arguments[key] = {k: _as_text(v) for k, v in arguments[key].items()}
+    return _told(file, kind_line, lambda: make(**arguments))
+
+
+def _told(file: File, line: int, make: Callable[[], Any]) -> Any:
+    """Errors of the value itself, with the line it stands on."""
+    try:
+        return make()
+    except UsageError as error:
+        raise type(error)(f"{file.path}:{line}: {error}") from None
+    except TypeError as error:
+        raise file.error(line, str(error).replace("__init__() ", "")) from None
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _nearest(key: str, allowed: tuple[str, ...]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(key, allowed, n=1)
+    return f". Did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,100 @@
+"""Spark's checkpoint, read as what it is: the write-ahead log of what was planned.
+
+Inside `foreachBatch`, `offsets/N` is there and `commits/N` is not. Line 1 of an offsets file is its version (only `v1` is
+understood), line 2 metadata, then one JSON line per source: the *end* of batch N. Its start is the end of N - 1.
+The start of batch 0 stands nowhere in Spark's files, so a fresh checkpoint gets `atonce.json` with it: a stateful
+batch 0 that must be executed again has to read the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from atonce.engine.files import files_at
+from atonce.errors import LedgerMismatch, RefusedError
+from atonce.ledger.progress import Plan, Positions
+
+ParsePositions = Callable[[str], Positions | None]
+
+_OURS = "atonce.json"
+_VERSION = "v1"
+_NO_OFFSET = "-"
+
+
+class Checkpoint:
+    """One query's checkpoint. `parse` turns a source's offset line into positions, or None when they are opaque."""
+
+    def __init__(self, path: str, spark: Any, parse: ParsePositions) -> None:
+        self.path = path
+        self._files = files_at(path, spark)
+        self._parse = parse
+
+    def planned(self) -> int | None:
+        """The newest batch that was planned."""
+        return _newest(self._files.names("offsets"))
+
+    def committed(self) -> int | None:
+        """The newest batch that Spark thinks was delivered."""
+        return _newest(self._files.names("commits"))
+
+    def query_id(self) -> str | None:
+        text = self._files.read("metadata")
+        return str(json.loads(text)["id"]) if text else None
+
+    def has_state(self) -> bool:
+        return any(name.isdigit() for name in self._files.names("state"))
+
+    def plan(self, query_id: str, batch_id: int, stateful: bool) -> Plan:
+        end = self.end(batch_id)
+        start = self.end(batch_id - 1) if batch_id > 0 else self.first()
+        return Plan(query_id=query_id, batch_id=batch_id, start=start, end=end, stateful=stateful)
+
+    def end(self, batch_id: int) -> Positions | None:
+        """The end of batch N, or None when any of its sources has offsets that cannot be compared."""
+        text = self._files.read(f"offsets/{batch_id}")
+        if text is None:
+            raise LedgerMismatch(
+                f"{self.path}/offsets/{batch_id} is missing, so what batch {batch_id} covers is unknown. Nothing was "
+                "delivered. Next: restore the checkpoint, or begin again with `atonce reset`."
+            )
+        version, _, *lines = text.splitlines()
+        if version != _VERSION:
+            raise RefusedError(
+                f"{self.path}/offsets/{batch_id} has version {version!r}; only {_VERSION!r} is understood. "
+                "Next: run this pipeline with Spark 4.3, or begin again with `atonce reset`."
+            )
+        merged: dict[str, int] = {}
+        for line in lines:
+            positions = {} if line == _NO_OFFSET else self._parse(line)
+            if positions is None or any(merged.get(p, at) != at for p, at in positions.items()):
+                return None
+            merged.update(positions)
+        return merged
+
+    def first(self) -> Positions | None:
+        """Where batch 0 began."""
+        text = self._files.read(_OURS)
+        if text is None:
+            return None
+        first = json.loads(text)["first"]
+        return None if first is None else {str(p): int(at) for p, at in first.items()}
+
+    def begin(self, first: Positions | None) -> None:
+        """Remember where batch 0 begins, before Spark plans it."""
+        self._files.write(_OURS, json.dumps({"first": None if first is None else dict(first)}, sort_keys=True))
+
+    def set_aside(self) -> str | None:
+        """Make room for a fresh checkpoint; the old one is kept beside it. Returns where, None if there was none."""
+        if not self._files.names(""):
+            return None
+        name = self.path.rstrip("/").rpartition("/")[2]
+        return self._files.move_root(
+            f"{name}.before-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{time.time_ns() % 10**6}"
+        )
+
+
+def _newest(names: list[str]) -> int | None:
+    return max((int(name) for name in names if name.isdigit()), default=None)

@@ -1,0 +1,41 @@
+"""Spark's Python worker daemon, with the imports that every task needs already done before it forks.
+
+Named by `spark.python.daemon.module`. A worker forked from here starts its first task in milliseconds; without it each
+new worker pays about two seconds for pyarrow, numba and the compiled codec.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+# No thread may exist when the daemon forks: OpenBLAS and OpenMP would start theirs on import.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+PRELOADED = (
+    "numpy",
+    "pyarrow",
+    "pyarrow.compute",
+    "pyspark.worker",
+    "pyspark.sql.worker.plan_data_source_read",
+    "cramjam",
+    "crc32c",
+    "atonce.preload",
+)
+
+
+def preload() -> None:
+    for name in PRELOADED:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            # A worker that cannot import something says so itself, in the task that needs it.
+            continue
+
+
+if __name__ == "__main__":
+    from pyspark.daemon import manager
+
+    preload()
+    manager()

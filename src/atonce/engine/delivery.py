@@ -1,0 +1,201 @@
+"""One micro-batch delivered: the plan against the ledger, then the two writes in the order that the guarantee says."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from atonce.engine.checkpoint import Checkpoint
+from atonce.engine.observer import Event, Observer, Step
+from atonce.errors import AtOnceError, OutcomeUnknown, RetriableError
+from atonce.guarantee import ORDERS
+from atonce.ledger.progress import Plan, Progress
+from atonce.ledger.rule import Decision, decide
+from atonce.sinks.contract import Batch, Identity, Moment, OpenSink
+from atonce.sinks.task_errors import of_job
+
+RETRY_FOR_S = 180.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 10.0
+REFRESH_AFTER_S = 12 * 3600.0
+"""Offsets of a group without members expire after 7 days by default: a quiet pipeline commits again well before."""
+
+
+class Stopping(AtOnceError):
+    """The pipeline was told to stop; this batch was not begun."""
+
+
+class Deliverer:
+    """What `foreachBatch` calls, in the driver. Remembers what the ledger holds and why it failed, if it did."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        sink: OpenSink,
+        checkpoint: Checkpoint,
+        recorded: Progress,
+        source_ids: dict[str, str],
+        stateful: bool,
+        encoded: bool,
+        observer: Observer,
+        mirror: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self._identity = identity
+        self._sink = sink
+        self._checkpoint = checkpoint
+        self.recorded = recorded
+        self._source_ids = source_ids
+        self._stateful = stateful
+        self._encoded = encoded
+        self._observer = observer
+        self._mirror = mirror
+        self._lock = threading.Lock()
+        self._last_commit = time.monotonic()
+        self._stop = threading.Event()
+        self.failure: BaseException | None = None
+
+    def __call__(self, df: Any, batch_id: int) -> None:
+        try:
+            with self._lock:
+                self._deliver(df, batch_id)
+        except BaseException as error:
+            self.failure = of_job(error)
+            raise
+
+    def stop(self, within_s: float) -> None:
+        """Begin no further batch; wait for the running one, for a while."""
+        self._stop.set()
+        if self._lock.acquire(timeout=within_s):
+            self._lock.release()
+
+    def refresh(self) -> None:
+        """Commit again what was committed, when nothing was for long: group offsets expire."""
+        if time.monotonic() - self._last_commit < REFRESH_AFTER_S or not self._lock.acquire(blocking=False):
+            return
+        try:
+            again = replace(self.recorded, sequence=self.recorded.sequence + 1)
+            self._sink.progress(again)
+            self._accept(again)
+        finally:
+            self._lock.release()
+
+    def _deliver(self, df: Any, batch_id: int) -> None:
+        if self._stop.is_set():
+            raise Stopping("the pipeline is stopping")
+        query_id = str(df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        plan = self._checkpoint.plan(query_id, batch_id, self._stateful)
+        self._tell(Step.PLANNED, batch_id, {"start": plan.start, "end": plan.end})
+        if decide(plan, self.recorded) is Decision.SKIP:
+            if self._stateful or self._checkpoint.has_state():
+                # Its state store must advance all the same, or the checkpoint becomes unusable.
+                df.write.format("noop").mode("overwrite").save()
+            self._tell(Step.SKIPPED, batch_id)
+            return
+        progress = self._progress_after(plan)
+        rows = self._in_order(plan, progress, df)
+        self._accept(progress)
+        self._tell(Step.DELIVERED, batch_id, rows=rows)
+
+    def _progress_after(self, plan: Plan) -> Progress:
+        positions = None if plan.end is None else {**(self.recorded.positions or {}), **plan.end}
+        return Progress(
+            instance=self._identity.instance,
+            query_id=plan.query_id,
+            batch_id=plan.batch_id,
+            positions=positions,
+            source_ids=self._source_ids,
+            fingerprint=self._identity.fingerprint,
+            sequence=self.recorded.sequence + 1,
+        )
+
+    def _in_order(self, plan: Plan, progress: Progress, df: Any) -> int | None:
+        """The two writes, in order; passing trouble is waited out, within a limit."""
+        batch = Batch(df=df, plan=plan, encoded=self._encoded, watch=self._watcher(plan.batch_id))
+        writes = TwoWrites(self._sink, batch, progress, self._tell)
+        order = ORDERS[self._identity.guarantee]
+        deadline = time.monotonic() + RETRY_FOR_S
+        wait_s = _FIRST_WAIT_S
+        while True:
+            try:
+                order(writes)
+                return writes.rows
+            except Exception as raised:
+                error = of_job(raised)
+                if not isinstance(error, RetriableError) or self._stop.is_set():
+                    raise error from raised
+                if writes.given_up:
+                    self._tell(
+                        Step.ABORTED, plan.batch_id, {"why": f"not repeated, since its progress is recorded: {error}"}
+                    )
+                    return None
+                if time.monotonic() > deadline and not isinstance(error, OutcomeUnknown):
+                    raise error from raised
+                self._tell(Step.RETRYING, plan.batch_id, {"why": str(error), "wait_s": wait_s})
+                self._stop.wait(wait_s * random.uniform(0.8, 1.2))
+                wait_s = min(_LONGEST_WAIT_S, wait_s * 2)
+
+    def _accept(self, progress: Progress) -> None:
+        self.recorded = progress
+        self._last_commit = time.monotonic()
+        if self._mirror is not None:
+            self._mirror(progress)
+
+    def _watcher(self, batch_id: int) -> Callable[[Moment, dict[str, Any]], None]:
+        def watch(moment: Moment, facts: dict[str, Any]) -> None:
+            self._tell(Step(moment), batch_id, facts)
+
+        return watch
+
+    def _tell(
+        self, step: Step, batch_id: int | None, facts: dict[str, Any] | None = None, rows: int | None = None
+    ) -> None:
+        self._observer.on_event(
+            Event(step=step, pipeline=self._identity.name, batch_id=batch_id, rows=rows, facts=facts or {})
+        )
+
+
+class TwoWrites:
+    """`guarantee.Delivery` over an open sink. A half that is done is not done again when the order is repeated."""
+
+    def __init__(self, sink: OpenSink, batch: Batch, progress: Progress, tell: Callable[..., None]) -> None:
+        self._sink = sink
+        self._batch = batch
+        self._progress = progress
+        self._tell = tell
+        self.rows: int | None = None
+        self.written = False
+        self.progressed = False
+        self._recorded_first = False
+        self.given_up = False
+        """Progress was recorded first and the output failed: to repeat it could double rows, so it is lost."""
+
+    def output(self) -> None:
+        if self.written:
+            return
+        self._tell(Step.OUTPUT_BEGUN, self._batch.plan.batch_id)
+        self.given_up = self._recorded_first
+        self.rows = self._sink.output(self._batch)
+        self.given_up, self.written = False, True
+        self._tell(Step.OUTPUT_DONE, self._batch.plan.batch_id)
+
+    def progress(self) -> None:
+        if self.progressed:
+            return
+        self._sink.progress(self._progress)
+        self.progressed = True
+        self._recorded_first = not self.written
+        self._tell(Step.PROGRESS_DONE, self._batch.plan.batch_id)
+
+    def progress_on_timer(self) -> None:
+        if self.progressed:
+            return
+        self._sink.progress_on_timer(self._progress)
+        self.progressed = True
+
+    def output_and_progress(self) -> None:
+        self._tell(Step.OUTPUT_BEGUN, self._batch.plan.batch_id)
+        self.rows = self._sink.output_and_progress(self._batch, self._progress)

@@ -1,0 +1,109 @@
+"""Small text files of a checkpoint, on a local disk or on any file system that Hadoop knows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlparse
+
+
+class Files(Protocol):
+    """Paths are relative to the root that the object was made for."""
+
+    def read(self, path: str) -> str | None:
+        """None when there is no such file."""
+
+    def write(self, path: str, text: str) -> None:
+        """Whole or not at all; durable when this returns."""
+
+    def names(self, path: str) -> list[str]:
+        """Names in a folder; empty when there is none."""
+
+    def move_root(self, new_name: str) -> str:
+        """Rename the root to a sibling and return its new path."""
+
+
+def files_at(root: str, spark: Any) -> Files:
+    scheme = urlparse(root).scheme
+    if scheme in ("", "file"):
+        return LocalFiles(Path(unquote(urlparse(root).path) if scheme else root))
+    return HadoopFiles(root, spark)
+
+
+class LocalFiles:
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+
+    def read(self, path: str) -> str | None:
+        try:
+            return (self.root / path).read_text()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def write(self, path: str, text: str) -> None:
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        with draft.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new name itself must survive a power cut
+        finally:
+            os.close(folder)
+
+    def names(self, path: str) -> list[str]:
+        folder = self.root / path
+        return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+
+    def move_root(self, new_name: str) -> str:
+        target = self.root.with_name(new_name)
+        self.root.rename(target)
+        return str(target)
+
+
+class HadoopFiles:
+    def __init__(self, root: str, spark: Any) -> None:
+        self._jvm = spark._jvm
+        self.root = self._jvm.org.apache.hadoop.fs.Path(root)
+        self._fs = self.root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+    def read(self, path: str) -> str | None:
+        target = self._path(path)
+        if not self._fs.exists(target):
+            return None
+        stream = self._fs.open(target)
+        try:
+            text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        finally:
+            stream.close()
+        return str(text)
+
+    def write(self, path: str, text: str) -> None:
+        draft, target = self._path(f"{path}.tmp"), self._path(path)
+        stream = self._fs.create(draft, True)
+        try:
+            stream.write(bytearray(text.encode()))
+            stream.hsync()
+        finally:
+            stream.close()
+        self._fs.delete(target, False)
+        self._fs.rename(draft, target)
+
+    def names(self, path: str) -> list[str]:
+        folder = self._path(path)
+        if not self._fs.exists(folder):
+            return []
+        return [str(status.getPath().getName()) for status in self._fs.listStatus(folder)]
+
+    def move_root(self, new_name: str) -> str:
+        target = self._jvm.org.apache.hadoop.fs.Path(self.root.getParent(), new_name)
+        self._fs.rename(self.root, target)
+        return str(target.toString())
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self.root, path) if path else self.root

@@ -1,0 +1,78 @@
+"""The sinks under any Structured Streaming query: what `atonce.deliver(…)` returns for `foreachBatch`.
+
+Its source is not ours, so positions are opaque: the ledger keeps query id and batch id, and the checkpoint is needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from atonce.engine.checkpoint import Checkpoint
+from atonce.engine.delivery import Deliverer
+from atonce.engine.observer import Observer
+from atonce.engine.resume import refuse_without_ledger
+from atonce.guarantee import Guarantee, SourceTraits, require
+from atonce.ledger.progress import Positions, Progress
+from atonce.sinks.contract import Identity, OpenSink, Sink
+
+
+@dataclass(slots=True)
+class ForeignDelivery:
+    sink: Sink
+    name: str
+    checkpoint: str
+    guarantee: Guarantee
+    instance: str
+    observer: Observer
+    _deliverer: Deliverer | None = field(default=None, repr=False)
+    _open: OpenSink | None = field(default=None, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        source = SourceTraits(
+            name="the query's own source",
+            replayable=True,
+            ordered=False,
+            why="Spark replays a planned batch from its checkpoint, if the source itself can be replayed",
+        )
+        require(self.guarantee, source, self.sink.traits())
+        self.sink.check()
+
+    def __call__(self, df: Any, batch_id: int) -> None:
+        with self._lock:
+            if self._deliverer is None:
+                self._deliverer = self._claimed(df.sparkSession, batch_id)
+        self._deliverer(df, batch_id)
+
+    def close(self) -> None:
+        """Returns when what was delivered is visible, and lets go of the connections."""
+        if self._open is not None:
+            self._open.settle()
+            self._open.close()
+
+    def _claimed(self, spark: Any, batch_id: int) -> Deliverer:
+        identity = Identity(name=self.name, instance=self.instance, guarantee=self.guarantee)
+        checkpoint = Checkpoint(self.checkpoint, spark, _opaque)
+        self._open = self.sink.open(identity, spark)
+        recorded = self._open.claim()
+        if recorded is None:
+            if batch_id > 0:
+                refuse_without_ledger(checkpoint, self.name)
+            recorded = Progress(instance=self.instance, query_id="", batch_id=-1, positions=None, sequence=1)
+            self._open.progress(recorded)
+        return Deliverer(
+            identity=identity,
+            sink=self._open,
+            checkpoint=checkpoint,
+            recorded=recorded,
+            source_ids={},
+            stateful=False,  # unknown here; a skipped batch is executed whenever the checkpoint holds state
+            encoded=False,
+            observer=self.observer,
+        )
+
+
+def _opaque(_: str) -> Positions | None:
+    return None

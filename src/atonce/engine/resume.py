@@ -1,0 +1,100 @@
+"""Where a start begins: the ledger and the checkpoint are compared before Spark is asked to do anything.
+
+ledger    checkpoint    then
+–         –             a new pipeline: the first positions are recorded, then a fresh checkpoint begins there
+–         there         refuse: what was delivered is unknown
+there     –             ordered offsets: a fresh checkpoint from the ledger. Opaque ones, or state: refuse
+there     there         they agree: go on. They do not: stateless and ordered, a fresh checkpoint from the ledger;
+                        otherwise the batch itself is refused, with both positions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from atonce.engine.checkpoint import Checkpoint
+from atonce.errors import LedgerMismatch
+from atonce.ledger.progress import Positions, Progress
+from atonce.ledger.rule import Decision, decide
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    recorded: Progress
+    start: Positions | None
+    """Where batch 0 of this checkpoint begins (Spark asks for it only on a fresh one)."""
+    fresh: bool
+    """The checkpoint is new while the ledger already holds batches: only a stateless pipeline may go on like that."""
+
+
+def refuse_without_ledger(checkpoint: Checkpoint, name: str) -> None:
+    if checkpoint.planned() is not None:
+        raise LedgerMismatch(
+            f"the checkpoint {checkpoint.path} planned batch {checkpoint.planned()}, but the ledger holds nothing "
+            f"for pipeline "
+            f"{name!r}: it expired, was deleted, or belongs to another sink. What was delivered is unknown, so nothing "
+            f"is. Next: restore the ledger, or begin again with `atonce reset {name} --to earliest|latest|OFFSETS`."
+        )
+
+
+def refuse_recreated(recorded: Progress, source_ids: dict[str, str], name: str) -> None:
+    for topic, known in sorted(recorded.source_ids.items()):
+        now = source_ids.get(topic)
+        if known and now and known != now:
+            at = {p: o for p, o in (recorded.positions or {}).items() if p.rpartition("/")[0] == topic}
+            raise LedgerMismatch(
+                f"topic {topic!r} was deleted and made again: its id is {now}, the ledger's positions {at} belong "
+                f"to {known}. "
+                f"Offsets of the old topic mean nothing in the new one. Next: `atonce reset {name} --to earliest`."
+            )
+
+
+def resume(
+    checkpoint: Checkpoint,
+    recorded: Progress,
+    name: str,
+    say: Callable[[str], None],
+) -> Beginning:
+    """With a ledger: which checkpoint to go on with. May set the present one aside; the ledger is never changed here."""
+    planned = checkpoint.planned()
+    if planned is None:
+        return _from_ledger(checkpoint, recorded, name)
+    if recorded.positions is None or checkpoint.has_state() or _agree(checkpoint, planned, recorded):
+        first = checkpoint.first()
+        return Beginning(recorded=recorded, start=recorded.positions if first is None else first, fresh=False)
+    aside = checkpoint.set_aside()
+    say(
+        f"checkpoint and ledger of {name!r} disagree: the checkpoint had planned batch {planned}. Going on from the "
+        f"ledger at "
+        f"{dict(recorded.positions)} with a fresh checkpoint; the old one is kept in {aside}"
+    )
+    return _from_ledger(checkpoint, recorded, name)
+
+
+def _from_ledger(checkpoint: Checkpoint, recorded: Progress, name: str) -> Beginning:
+    delivered = recorded.batch_id >= 0
+    if recorded.positions is None and delivered:
+        raise LedgerMismatch(
+            f"the checkpoint {checkpoint.path} is gone, and the ledger holds batch {recorded.batch_id} of query "
+            f"{recorded.query_id}. Positions of this source cannot be compared, so it cannot be resumed without its "
+            f"checkpoint. "
+            f"Next: restore the checkpoint, or begin again with `atonce reset {name} --to earliest`."
+        )
+    checkpoint.begin(recorded.positions)
+    return Beginning(recorded=recorded, start=recorded.positions, fresh=delivered)
+
+
+def _agree(checkpoint: Checkpoint, planned: int, recorded: Progress) -> bool:
+    """Whether the next batch that Spark will call begins where the ledger ends, or is the ledger's last one."""
+    plan = checkpoint.plan(checkpoint.query_id() or "", planned, stateful=False)
+    if plan.end is None or plan.start is None or recorded.positions is None:
+        return True  # opaque: the batch itself is compared, by its id
+    at_end = all(recorded.positions.get(p, 0) == at for p, at in plan.end.items())
+    committed = checkpoint.committed()
+    if committed is not None and committed >= planned:
+        return at_end
+    try:
+        return decide(plan, recorded) is Decision.RUN or at_end
+    except LedgerMismatch:
+        return False

@@ -1,0 +1,230 @@
+"""A pipeline running: claimed, resumed, delivered batch by batch, and brought back after passing trouble."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from atonce.engine.checkpoint import Checkpoint
+from atonce.engine.delivery import Deliverer, Stopping
+from atonce.engine.mirror import Mirror
+from atonce.engine.observer import Event, Observer, Silent, Step
+from atonce.engine.resume import Beginning, refuse_recreated, refuse_without_ledger, resume
+from atonce.engine.statefulness import default_mode, is_stateful
+from atonce.errors import LedgerMismatch, RetriableError
+from atonce.guarantee import Guarantee
+from atonce.ledger.progress import Progress
+from atonce.sinks.contract import Identity, OpenSink, Sink
+from atonce.sinks.task_errors import of_job
+from atonce.sources.contract import Source
+
+STOP_WITHIN_S = 6.0
+"""How long a stop waits for the running batch before it is cancelled and aborted."""
+_RESTARTS_WITHIN_S = 600.0
+_MOST_RESTARTS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Everything a run needs to know; made by `Pipeline`."""
+
+    name: str
+    guarantee: Guarantee
+    source: Source
+    sink: Sink
+    build: Callable[[Any, Any], Any]
+    """(loaded DataFrame, open sink) → the DataFrame to deliver."""
+    load_options: Callable[[OpenSink], dict[str, str]]
+    """Options for the source that depend on the open sink (an Arrow transform to run in its tasks)."""
+    encoded: bool = False
+    mode: str | None = None
+    """Spark's output mode; None: what the plan allows."""
+    checkpoint: str
+    trigger: dict[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""
+    input_servers: str | None = None
+    input_config: dict[str, str] = field(default_factory=dict)
+    input_partitions: int | None = None
+    mirrored: bool = False
+    """The ledger is not in the input's cluster, so the group's offsets there are kept as a mirror for lag tools."""
+    observer: Observer = field(default_factory=Silent)
+    say: Callable[[str], None] = print
+
+
+class Run:
+    """Use: `start()`, then `wait()`; `stop()` from anywhere; `close()` at the end."""
+
+    def __init__(self, job: Job, spark: Any) -> None:
+        self.job = job
+        self._spark = spark
+        self._stop = threading.Event()
+        self.identity = Identity(
+            name=job.name,
+            instance=uuid.uuid4().hex[:12],
+            guarantee=job.guarantee,
+            fingerprint=job.fingerprint,
+            input_servers=job.input_servers,
+            input_config=job.input_config,
+            input_partitions=job.input_partitions,
+        )
+        self._checkpoint = Checkpoint(job.checkpoint, spark, job.source.positions)
+        self._sink = job.sink.open(self.identity, spark)
+        self._mirror = (
+            Mirror(job.name, job.input_servers, job.input_config) if job.mirrored and job.input_servers else None
+        )
+        self._deliverer: Deliverer | None = None
+        self.query: Any = None
+        self.restarts = 0
+
+    def start(self) -> Any:
+        """Claims the pipeline, compares ledger and checkpoint, and starts the query."""
+        source_ids = self.job.source.source_ids()
+        beginning = self._begin(source_ids)
+        self._tell(Step.CLAIMED, {"positions": beginning.recorded.positions})
+        self._notice_changes(beginning.recorded)
+        options = self.job.load_options(self._sink)
+        loaded = self.job.source.load(self._spark, beginning.start, options)
+        df = self.job.build(loaded, self._sink)
+        stateful = is_stateful(df)
+        if stateful and beginning.fresh:
+            raise LedgerMismatch(
+                f"the checkpoint {self.job.checkpoint} is gone and with it the state of {self.job.name!r}, while "
+                f"the ledger holds "
+                f"batch {beginning.recorded.batch_id} at {dict(beginning.recorded.positions or {})}. Going on "
+                f"without state would give wrong "
+                f"results. Next: restore the checkpoint, or begin again with `atonce reset {self.job.name} --to "
+                f"earliest`."
+            )
+        self._deliverer = Deliverer(
+            identity=self.identity,
+            sink=self._sink,
+            checkpoint=self._checkpoint,
+            recorded=beginning.recorded,
+            source_ids=source_ids,
+            stateful=stateful,
+            encoded=self.job.encoded,
+            observer=self.job.observer,
+            mirror=self._mirror,
+        )
+        writer = df.writeStream.queryName(self.job.name).foreachBatch(self._deliverer)
+        writer = writer.option("checkpointLocation", self.job.checkpoint).outputMode(self.job.mode or default_mode(df))
+        if self.job.trigger:
+            writer = writer.trigger(**self.job.trigger)
+        self.query = writer.start()
+        return self.query
+
+    def wait(self) -> None:
+        """Until everything is delivered (available now), `stop` is called, or an error that waiting cannot mend."""
+        since: list[float] = []
+        while True:
+            failure = self._until_ended()
+            if failure is None or isinstance(failure, Stopping) or self._stop.is_set():
+                break
+            now = time.monotonic()
+            since = [at for at in since if now - at < _RESTARTS_WITHIN_S]
+            mendable = isinstance(failure, RetriableError) or (
+                isinstance(failure, LedgerMismatch) and not self._checkpoint.has_state()
+            )
+            if not mendable or len(since) >= (_MOST_RESTARTS if isinstance(failure, RetriableError) else 1):
+                raise failure
+            since.append(now)
+            self.restarts += 1
+            wait_s = min(10.0, 0.2 * 2 ** len(since))
+            self._tell(Step.RETRYING, {"why": str(failure), "wait_s": wait_s, "restarts": self.restarts})
+            self._stop.wait(wait_s)
+            if self._stop.is_set():
+                break
+            self._restart(since)
+        with contextlib.suppress(RetriableError):
+            self._sink.settle()
+        self._tell(Step.STOPPED, {})
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def close(self) -> None:
+        if self.query is not None and self.query.isActive:
+            self.query.stop()
+        self._sink.close()
+        if self._mirror is not None:
+            self._mirror.close()
+
+    def _restart(self, since: list[float]) -> None:
+        while True:
+            try:
+                self.start()
+                return
+            except RetriableError as error:
+                if len(since) >= _MOST_RESTARTS or self._stop.is_set():
+                    raise
+                since.append(time.monotonic())
+                self._tell(Step.RETRYING, {"why": str(error), "restarts": self.restarts})
+                self._stop.wait(min(10.0, 0.2 * 2 ** len(since)))
+
+    def _until_ended(self) -> BaseException | None:
+        """Polls the running query; returns why it failed, or None."""
+        while self.query.isActive:
+            if self._stop.is_set():
+                if self._deliverer is not None:
+                    self._deliverer.stop(STOP_WITHIN_S)
+                self.query.stop()
+                return None
+            with contextlib.suppress(Exception):
+                self.query.awaitTermination(0.2)
+            if self._deliverer is not None:
+                self._deliverer.refresh()
+        if self._deliverer is not None and self._deliverer.failure is not None:
+            return self._deliverer.failure
+        error = self.query.exception()
+        return None if error is None else of_job(error)
+
+    def _begin(self, source_ids: dict[str, str]) -> Beginning:
+        recorded = self._sink.claim()
+        if recorded is None:
+            refuse_without_ledger(self._checkpoint, self.job.name)
+            first = self.job.source.first_positions()
+            recorded = Progress(
+                instance=self.identity.instance,
+                query_id="",
+                batch_id=-1,
+                positions=first,
+                source_ids=source_ids,
+                fingerprint=self.identity.fingerprint,
+                sequence=1,
+            )
+            self._record_first(recorded)
+        refuse_recreated(recorded, source_ids, self.job.name)
+        return resume(self._checkpoint, recorded, self.job.name, self.job.say)
+
+    def _record_first(self, first: Progress) -> None:
+        for left in reversed(range(5)):
+            try:
+                self._sink.progress(first)
+                return
+            except RetriableError:
+                if not left:
+                    raise
+                time.sleep(0.5)
+
+    def _notice_changes(self, recorded: Progress) -> None:
+        before, now = _parts(recorded.fingerprint), _parts(self.identity.fingerprint)
+        changed = [part for part in now if part in before and before[part] != now[part]]
+        if changed:
+            self.job.say(
+                f"{self.job.name}: {' and '.join(changed)} changed since the last run. Kept: progress, at "
+                f"{recorded.positions}; what was delivered stays as it is. To process the input again with the new "
+                f"definition: `atonce reset {self.job.name} --to earliest`."
+            )
+
+    def _tell(self, step: Step, facts: dict[str, Any]) -> None:
+        self.job.observer.on_event(Event(step=step, pipeline=self.job.name, facts=facts))
+
+
+def _parts(fingerprint: str) -> dict[str, str]:
+    """ "source:ab12 transform:cd34 …" as a mapping."""
+    return dict(part.split(":", 1) for part in fingerprint.split() if ":" in part)

@@ -1,0 +1,37 @@
+"""What `explain` prints: which guarantee a source and a sink allow together, why, and where the promise ends."""
+
+from __future__ import annotations
+
+from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, strongest
+
+ORDER_WORDS = {
+    Guarantee.NONE: "progress goes out on a timer, output when it is ready: a crash may lose records, repeat them, or both",
+    Guarantee.AT_MOST_ONCE: "progress first, then output: a crash in between loses records and never repeats one",
+    Guarantee.AT_LEAST_ONCE: "output first, then progress: a crash in between repeats records and never loses one",
+    Guarantee.EFFECTIVELY_ONCE: "output and progress in one atomic commit: a crash leaves both or neither",
+}
+
+
+def explanation(name: str, level: Guarantee, source: SourceTraits, sink: SinkTraits, checkpoint: str) -> str:
+    verdict = strongest(source, sink)
+    lines = [
+        f"pipeline {name}",
+        f"  source      {source.name}",
+        f"  sink        {sink.name}",
+        f"  asked for   {level.value}: {ORDER_WORDS[level]}",
+        f"  strongest   {verdict.strongest.value}",
+        *[f"    because   {reason}" for reason in verdict.reasons],
+        f"  verdict     {'given' if verdict.allows(level) else 'refused: ask for ' + verdict.strongest.value}",
+        f"  progress    {sink.ledger}",
+        f"  plan        Spark's checkpoint in {checkpoint}",
+        f"  without it  {_without_checkpoint(source)}",
+        *[f"  you keep to {need}" for need in (*source.needs, *sink.needs)],
+        f"  boundary    {BOUNDARY}",
+    ]
+    return "\n".join(lines)
+
+
+def _without_checkpoint(source: SourceTraits) -> str:
+    if source.ordered:
+        return "positions are ordered, so a stateless pipeline goes on from the ledger; a stateful one is refused"
+    return "positions cannot be compared, so a lost checkpoint is refused until you reset the pipeline"

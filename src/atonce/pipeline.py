@@ -1,0 +1,325 @@
+"""`Pipeline`: a source, a transform and a sink at a declared guarantee; and `deliver`, the sinks for any Spark stream."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import re
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from atonce.client.topic import Kafka
+from atonce.engine.observer import Observer, Silent
+from atonce.engine.run import Job, Run
+from atonce.engine.session import session
+from atonce.errors import UsageError
+from atonce.guarantee import Guarantee, Verdict, require
+from atonce.guarantee import strongest as strongest_of
+from atonce.sinks.contract import OpenSink, Sink
+from atonce.sources.contract import Source
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+CHECKPOINTS = Path(".atonce/checkpoints")
+ARROW_SCHEMA = "key binary, value binary"
+
+Transform = Callable[[Any], Any] | str
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Immutable: each of `read`, `transform`, `map_arrow` and `write` gives a new one."""
+
+    name: str
+    guarantee: Guarantee | str = Guarantee.EFFECTIVELY_ONCE
+    checkpoint: str | None = field(default=None, kw_only=True)
+    """Spark's checkpoint, a path or URL; None: `.atonce/checkpoints/NAME`."""
+    trigger: str | None = field(default=None, kw_only=True)
+    """An interval such as "5 seconds"; None: the next batch begins when the last is done."""
+    master: str | None = field(default=None, kw_only=True)
+    spark: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """Spark settings."""
+    observer: Observer = field(default_factory=Silent, kw_only=True, repr=False, compare=False)
+    source: Any = field(default=None, kw_only=True)
+    sink: Any = field(default=None, kw_only=True)
+    mode: str | None = field(default=None, kw_only=True)
+    transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
+    arrow: Callable[[Any], Any] | None = field(default=None, kw_only=True)
+    arrow_schema: str = field(default=ARROW_SCHEMA, kw_only=True)
+    say: Callable[[str], None] = field(default=print, kw_only=True, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise UsageError(
+                f"{self.name!r} is not a pipeline name: it becomes a consumer group and a transactional id, so 1 to "
+                f"200 "
+                "letters, digits, '.', '_' and '-' are allowed"
+            )
+        if isinstance(self.guarantee, str):
+            object.__setattr__(self, "guarantee", Guarantee.parse(self.guarantee))
+        refuse_trigger(self.trigger)
+
+    # What a user writes
+
+    def read(self, source: Source | Kafka) -> Pipeline:
+        return replace(self, source=source)
+
+    def transform(self, fn: Transform) -> Pipeline:
+        """A function DataFrame → DataFrame, or SQL over `input`."""
+        return replace(self, transforms=(*self.transforms, fn))
+
+    def map_arrow(self, fn: Callable[[Any], Any], schema: str = ARROW_SCHEMA) -> Pipeline:
+        """A function on Arrow record batches. It runs in the source's tasks: rows never visit the JVM."""
+        if self.transforms:
+            raise UsageError("map_arrow runs inside the source's tasks, so it comes before transform")
+        return replace(self, arrow=fn, arrow_schema=schema)
+
+    def write(self, sink: Sink | Kafka, mode: str | None = None) -> Pipeline:
+        """`mode` is Spark's output mode: append, update or complete."""
+        if mode not in (None, "append", "update", "complete"):
+            raise UsageError(f"mode {mode!r} is not one of: append, update, complete")
+        return replace(self, sink=sink, mode=mode)
+
+    # What a user does with it
+
+    def run(self, available_now: bool = False) -> None:
+        """Until stopped (Ctrl-C and SIGTERM finish or abort the running batch), or until all input is delivered."""
+        with self.running(available_now) as run, _stopped_by_signals(run):
+            run.start()
+            run.wait()
+
+    def start(self, available_now: bool = False) -> Any:
+        """Starts and returns Spark's StreamingQuery; `stop` it when you are done."""
+        stack = contextlib.ExitStack()
+        run = stack.enter_context(self.running(available_now))
+        query = run.start()
+
+        def close_when_ended() -> None:
+            with contextlib.suppress(Exception):
+                run.wait()
+            stack.close()
+
+        threading.Thread(target=close_when_ended, name=f"atonce-{self.name}", daemon=True).start()
+        return query
+
+    def explain(self) -> str:
+        """Which guarantee source and sink allow, why, where progress is kept, and the boundary of the promise."""
+        from atonce.explain import explanation
+
+        source, sink = self._parts()
+        return explanation(self.name, self.level, source.traits(), sink.traits(), self.checkpoint_path())
+
+    def verify(self, **options: Any) -> Any:
+        """Kills it at every failure point and reports what was lost or duplicated."""
+        import importlib
+
+        return importlib.import_module("atonce.verify").verify_pipeline(self, **options)
+
+    # What the engine needs
+
+    @property
+    def level(self) -> Guarantee:
+        return Guarantee.parse(self.guarantee)
+
+    def verdict(self) -> Verdict:
+        source, sink = self._parts()
+        return strongest_of(source.traits(), sink.traits())
+
+    def checkpoint_path(self) -> str:
+        return self.checkpoint or str((CHECKPOINTS / self.name).absolute())
+
+    def fingerprint(self) -> str:
+        """A hash of each part, so that a change under the same name is noticed and can be named."""
+        source, sink = self._parts()
+        described = {
+            "source": source.describe(),
+            "transform": "|".join(_source_text(fn) for fn in (*self.transforms, *([self.arrow] if self.arrow else []))),
+            "level": self.level.value,
+            "sink": sink.describe(),
+        }
+        return " ".join(f"{k}:{hashlib.sha256(v.encode()).hexdigest()[:8]}" for k, v in described.items())
+
+    @contextlib.contextmanager
+    def running(self, available_now: bool = False) -> Iterator[Run]:
+        """Everything checked and open, nothing delivered yet."""
+        from atonce.engine.local_broker import broker_for
+
+        source, sink = self._parts()
+        require(self.level, source.traits(), sink.traits())
+        with broker_for(self.source, self.sink, self.say) as servers:
+            here = self if servers is None else self.at(servers)
+            source, sink = here._parts()
+            source.check()
+            sink.check()
+            run = Run(here._job(source, sink, available_now), session(here.master, here.spark))
+            try:
+                yield run
+            finally:
+                run.close()
+
+    def at(self, servers: str) -> Pipeline:
+        """The same pipeline with every Kafka that names no servers on this cluster."""
+        return replace(
+            self,
+            source=self.source.at(servers) if isinstance(self.source, Kafka) else self.source,
+            sink=self.sink.at(servers) if isinstance(self.sink, Kafka) else self.sink,
+        )
+
+    def _parts(self) -> tuple[Source, Sink]:
+        if self.source is None or self.sink is None:
+            missing = "read(source)" if self.source is None else "write(sink)"
+            raise UsageError(f"pipeline {self.name!r} has no {missing} yet")
+        return as_source(self.source), as_sink(self.sink)
+
+    def _job(self, source: Source, sink: Sink, available_now: bool) -> Job:
+        kafka_in = self.source if isinstance(self.source, Kafka) else None
+        kafka_out = isinstance(self.sink, Kafka)
+        encoded = self.arrow is not None and kafka_out and kafka_in is not None and not self.transforms
+        return Job(
+            name=self.name,
+            guarantee=self.level,
+            source=source,
+            sink=sink,
+            build=self._build(encoded, kafka_in is not None),
+            load_options=self._load_options(encoded) if kafka_in is not None else lambda _: {},
+            encoded=encoded,
+            mode=self.mode,
+            checkpoint=self.checkpoint_path(),
+            trigger=_trigger(self.trigger, available_now),
+            fingerprint=self.fingerprint(),
+            input_servers=kafka_in.servers if kafka_in else None,
+            input_config=dict(kafka_in.config) if kafka_in else {},
+            input_partitions=source.partition_count() if kafka_in is not None else None,  # type: ignore[attr-defined]
+            mirrored=kafka_in is not None and not (kafka_out and self.sink.servers == kafka_in.servers),
+            observer=self.observer,
+            say=self.say,
+        )
+
+    def _load_options(self, encoded: bool) -> Callable[[OpenSink], dict[str, str]]:
+        def options(sink: OpenSink) -> dict[str, str]:
+            if self.arrow is None:
+                return {}
+            from atonce.engine.source import hook_options
+            from atonce.sinks.kafka_blobs import BLOB_SCHEMA
+
+            if encoded:
+                return hook_options(sink.encoder(self.arrow), BLOB_SCHEMA)  # type: ignore[attr-defined]
+            return hook_options(_Each(self.arrow), self.arrow_schema)
+
+        return options
+
+    def _build(self, encoded: bool, hooked: bool) -> Callable[[Any, Any], Any]:
+        def build(df: Any, _: Any) -> Any:
+            if self.arrow is not None and not hooked:
+                df = df.mapInArrow(_Each(self.arrow), self.arrow_schema)
+            for fn in self.transforms:
+                df = _apply(fn, df)
+            return df
+
+        return build
+
+
+@dataclass(frozen=True, slots=True)
+class _Each:
+    """A function on one record batch, over all of them."""
+
+    fn: Callable[[Any], Any]
+
+    def __call__(self, batches: Any) -> Iterator[Any]:
+        from atonce.sinks.kafka_blobs import transformed
+
+        for batch in batches:
+            yield from transformed(self.fn, batch)
+
+
+def deliver(
+    sink: Sink | Kafka,
+    *,
+    name: str,
+    checkpoint: str,
+    guarantee: str = Guarantee.EFFECTIVELY_ONCE.value,
+    observer: Observer | None = None,
+) -> Callable[[Any, int], None]:
+    """For plain Structured Streaming: `df.writeStream.foreachBatch(atonce.deliver(…))`, whatever the source of `df`.
+
+    `checkpoint` is the query's checkpointLocation. Positions of unknown sources cannot be compared, so the ledger keeps
+    query id and batch id.
+    """
+    from atonce.engine.foreign import ForeignDelivery
+
+    return ForeignDelivery(
+        sink=as_sink(sink),
+        name=name,
+        checkpoint=checkpoint,
+        guarantee=Guarantee.parse(guarantee),
+        instance=uuid.uuid4().hex[:12],
+        observer=observer or Silent(),
+    )
+
+
+def as_source(source: Any) -> Source:
+    if isinstance(source, Kafka):
+        from atonce.sources.kafka import KafkaSource
+
+        return KafkaSource(source)
+    return source  # type: ignore[no-any-return]
+
+
+def as_sink(sink: Any) -> Sink:
+    if isinstance(sink, Kafka):
+        from atonce.sinks.kafka import KafkaSink
+
+        return KafkaSink(sink)
+    return sink  # type: ignore[no-any-return]
+
+
+def refuse_trigger(trigger: str | None) -> None:
+    if trigger and re.match(r"\s*(continuous|real[- ]?time)", trigger, re.IGNORECASE):
+        raise UsageError(
+            f"trigger {trigger!r} is refused: continuous and real-time triggers plan their offsets after delivery, "
+            f"so no guarantee "
+            'can be kept. Next: use an interval such as "1 second", or none at all.'
+        )
+
+
+def _trigger(trigger: str | None, available_now: bool) -> dict[str, Any]:
+    if available_now:
+        return {"availableNow": True}
+    return {"processingTime": trigger} if trigger else {}
+
+
+def _apply(fn: Transform, df: Any) -> Any:
+    if callable(fn):
+        return fn(df)
+    df.createOrReplaceTempView("input")
+    return df.sparkSession.sql(fn)
+
+
+def _source_text(fn: Transform) -> str:
+    if isinstance(fn, str):
+        return fn
+    try:
+        return inspect.getsource(fn)
+    except (OSError, TypeError):
+        return getattr(fn, "__qualname__", type(fn).__qualname__)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(run: Run) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask the run to stop; only the main thread can listen to signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda *_: run.stop())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,245 @@
+"""Encode before the shuffle: rows become record batches per target partition, and those blobs are what Spark moves.
+
+One blob row is one record batch. Every execution of the encoder has an id of its own (`run`), numbers its blobs per slot
+(`index`), and ends with a footer per slot that says how many there were; so the driver can tell whether every sender saw
+the same executions, and all of them (`kafka_tally`). A *slot* is one sending task; a partition always has the same slot.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from atonce.records.encode import encode
+from atonce.records.partitioner import assign
+
+BLOB_SCHEMA = "slot int, topic string, partition int, records int, run bigint, index int, data binary, note string"
+_ARROW = pa.schema(
+    [
+        ("slot", pa.int32()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("records", pa.int32()),
+        ("run", pa.int64()),
+        ("index", pa.int32()),
+        ("data", pa.binary()),
+        ("note", pa.string()),
+    ]
+)
+_RECORD_OVERHEAD = 100
+"""Bytes a record and its batch take besides key, value and headers, generously."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """The output topics and how their partitions are spread over the sending tasks. Made in the driver."""
+
+    partitions: Mapping[str, int]
+    """Topic → number of partitions."""
+    slots: int
+
+    def slot(self, topic: str, partition: Any) -> Any:
+        """The one task that writes this partition (also on an array of partitions)."""
+        base = 0
+        for name in sorted(self.partitions):
+            if name == topic:
+                break
+            base += self.partitions[name]
+        return (base + partition) % self.slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoder:
+    """Runs in Spark's tasks over the output columns `key, value, headers, topic, partition`."""
+
+    targets: Targets
+    topic: str | None
+    """Where all rows go; None: each row's `topic` column says."""
+    partitioner: str = "murmur2"
+    compression: str = "none"
+    max_record_bytes: int = 1_000_000
+    dead_letter: str | None = None
+    transform: Any = field(default=None)
+    """A function on Arrow record batches that runs first (`map_arrow`)."""
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        run = secrets.randbits(63)
+        sent = [0] * self.targets.slots
+        position = 0
+        for batch in batches:
+            for rows in transformed(self.transform, batch):
+                blobs, problem = self._blobs(rows, run, sent, position)
+                if problem:
+                    yield _row(slot=0, note=json.dumps(problem))
+                    return
+                position += rows.num_rows
+                if blobs is not None:
+                    yield blobs
+        yield _footers(run, sent)
+
+    def _blobs(self, rows: Any, run: int, sent: list[int], position: int) -> tuple[Any, dict[str, Any] | None]:
+        if rows.num_rows == 0:
+            return None, None
+        rows = as_records(rows)
+        bad = self._undeliverable(rows)
+        parts = []
+        if bad is not None:
+            reasons, mask = bad
+            first = int(np.argmax(mask))
+            if self.dead_letter is None:
+                return None, {"undeliverable": reasons[first], "row": position + first}
+            parts.append(self._encode(self.dead_letter, _dead(rows, mask, reasons), run, sent, position))
+            rows = rows.filter(pa.array(~mask))
+        if self.topic is not None:
+            parts.append(self._encode(self.topic, rows, run, sent, position))
+        else:
+            for name in pc.unique(rows.column("topic")).to_pylist():
+                if name not in self.targets.partitions:
+                    return None, {"unknown_topic": name}
+                of_topic = rows.filter(pc.equal(rows.column("topic"), name))
+                parts.append(self._encode(name, of_topic, run, sent, position))
+        parts = [part for part in parts if part.num_rows]
+        return (pa.concat_batches(parts) if len(parts) > 1 else parts[0] if parts else None), None
+
+    def _encode(self, topic: str, rows: Any, run: int, sent: list[int], position: int) -> Any:
+        count = self.targets.partitions[topic]
+        names = rows.schema.names
+        explicit = rows.column("partition") if "partition" in names and topic != self.dead_letter else None
+        chosen = assign(rows.column("key"), count, partitioner=self.partitioner, position=position, explicit=explicit)
+        columns = rows.select([name for name in ("key", "value", "headers", "timestamp") if name in names])
+        blobs = encode(columns, chosen, count, compression=self.compression, max_batch_bytes=self.max_record_bytes)
+        slots = np.asarray(self.targets.slot(topic, np.asarray(blobs.partition, dtype=np.int32)), dtype=np.int32)
+        index = np.empty(len(slots), dtype=np.int32)
+        for at, slot in enumerate(slots.tolist()):  # per blob, not per record
+            index[at] = sent[slot]
+            sent[slot] += 1
+        total = len(slots)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(slots),
+                pa.array([topic] * total, pa.string()),
+                pa.array(blobs.partition, pa.int32()),
+                pa.array(blobs.count, pa.int32()),
+                pa.array(np.full(total, run, dtype=np.int64)),
+                pa.array(index),
+                blobs.data,
+                pa.nulls(total, pa.string()),
+            ],
+            schema=_ARROW,
+        )
+
+    def _undeliverable(self, rows: Any) -> tuple[dict[int, str], Any] | None:
+        """Rows that no broker would take: a reason for each, and a mask. None when all are well."""
+        mask = np.zeros(rows.num_rows, dtype=bool)
+        reasons: dict[int, str] = {}
+        size = record_bytes(rows)
+        _note(
+            mask,
+            reasons,
+            size > self.max_record_bytes,
+            lambda i: f"it takes {size[i]} bytes, and the topic allows {self.max_record_bytes}",
+        )
+        if self.topic is None:
+            _note(mask, reasons, _numpy(pc.is_null(rows.column("topic"))), lambda _: "its topic is null")
+        if "partition" in rows.schema.names:
+            wanted = rows.column("partition")
+            known = _numpy(pc.fill_null(wanted, 0)).astype(np.int64)
+            names = rows.column("topic").to_pylist() if self.topic is None else None
+            most = (
+                np.array([self.targets.partitions.get(name or "", 1 << 30) for name in names])
+                if names is not None
+                else np.full(rows.num_rows, self.targets.partitions[self.topic or ""])
+            )
+            _note(
+                mask,
+                reasons,
+                (known < 0) | (known >= most),
+                lambda i: f"its partition {known[i]} is not one of 0 to {most[i] - 1}",
+            )
+        return (reasons, mask) if mask.any() else None
+
+
+def as_records(rows: Any) -> Any:
+    """The columns of a Kafka record with the types the codec takes; text becomes bytes, a missing key is null."""
+    columns, names = [], []
+    for name in ("key", "value"):
+        if name in rows.schema.names:
+            column = rows.column(name)
+            columns.append(column if pa.types.is_binary(column.type) else column.cast(pa.binary()))
+        else:
+            columns.append(pa.nulls(rows.num_rows, pa.binary()))
+        names.append(name)
+    for name in ("headers", "topic", "partition"):
+        if name in rows.schema.names:
+            columns.append(rows.column(name))
+            names.append(name)
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def record_bytes(rows: Any) -> Any:
+    size = np.full(rows.num_rows, _RECORD_OVERHEAD, dtype=np.int64)
+    for name in ("key", "value"):
+        size += _numpy(pc.fill_null(pc.binary_length(rows.column(name)), 0)).astype(np.int64)
+    if "headers" in rows.schema.names:
+        headers = rows.column("headers")
+        flat = headers.flatten()
+        if len(flat):
+            each = pc.add(
+                pc.fill_null(pc.binary_length(flat.field(0)), 0), pc.fill_null(pc.binary_length(flat.field(1)), 0)
+            )
+            np.add.at(size, _numpy(pc.list_parent_indices(headers)), _numpy(each).astype(np.int64) + 10)
+    return size
+
+
+def _dead(rows: Any, mask: Any, reasons: dict[int, str]) -> Any:
+    """What a dead-letter record holds: the key and value as far as they fit, and why, in its headers."""
+    bad = rows.filter(pa.array(mask))
+    limit = 500_000
+    why = [[("atonce.reason", reasons[int(i)].encode())] for i in np.flatnonzero(mask)]
+    return pa.RecordBatch.from_arrays(
+        [
+            pc.binary_slice(bad.column("key"), 0, limit // 2),
+            pc.binary_slice(bad.column("value"), 0, limit),
+            pa.array(why, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ],
+        names=["key", "value", "headers"],
+    )
+
+
+def transformed(transform: Any, batch: Any) -> Iterator[Any]:
+    if transform is None:
+        yield batch
+        return
+    result = transform(batch)
+    if isinstance(result, pa.RecordBatch):
+        yield result
+    elif isinstance(result, pa.Table):
+        yield from result.to_batches()
+    else:
+        yield from result
+
+
+def _note(mask: Any, reasons: dict[int, str], bad: Any, say: Any) -> None:
+    for i in np.flatnonzero(bad):
+        reasons.setdefault(int(i), say(int(i)))
+    mask |= bad
+
+
+def _numpy(array: Any) -> Any:
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _row(slot: int, note: str) -> Any:
+    return pa.RecordBatch.from_pylist([{"slot": slot, "note": note}], schema=_ARROW)
+
+
+def _footers(run: int, sent: list[int]) -> Any:
+    rows = [{"slot": slot, "run": run, "index": count} for slot, count in enumerate(sent)]
+    return pa.RecordBatch.from_pylist(rows, schema=_ARROW)

@@ -1,0 +1,209 @@
+"""An open Kafka sink: one micro-batch into one transaction that all its tasks share."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from atonce.client.cluster import Cluster
+from atonce.client.topic import Kafka
+from atonce.errors import AttemptAborted, RefusedError, UndeliverableRow, UsageError
+from atonce.guarantee import Guarantee
+from atonce.ledger.kafka import KafkaLedger
+from atonce.ledger.progress import Progress
+from atonce.ledger.timer import TimedCommits
+from atonce.sinks.contract import Batch, Identity
+from atonce.sinks.kafka_attempt import Attempt, OutOfTime, Watch
+from atonce.sinks.kafka_blobs import Encoder, Targets
+from atonce.sinks.kafka_lease import LeaseServer
+from atonce.sinks.kafka_owner import Owner
+from atonce.sinks.kafka_send import Mode, Report, SendTask
+from atonce.sinks.kafka_topics import DEFAULT_PARTITIONS, broker_config, cluster_id, create_topic, topic_config
+
+_MODES: dict[Guarantee, Mode] = {
+    Guarantee.NONE: "plain",
+    Guarantee.AT_MOST_ONCE: "forget",
+    Guarantee.AT_LEAST_ONCE: "idempotent",
+}
+_MAX_TIMEOUT_MS = 900_000
+_MAX_MESSAGE_BYTES = 1_048_588
+
+
+class KafkaOpenSink:
+    def __init__(self, kafka: Kafka, identity: Identity, spark: Any, say: Callable[[str], None] = print) -> None:
+        self._kafka = kafka
+        self._identity = identity
+        self._spark = spark
+        self._say = say
+        self._servers = kafka.servers or ""
+        self._cluster = Cluster(self._servers, kafka.config)
+        self._topics: dict[str, int] = {}
+        for name in (*kafka.topic_names(), *([kafka.dead_letter] if kafka.dead_letter else [])):
+            self._find_or_create(name)
+        self._limit = min(
+            (topic_config(self._cluster, name, "max.message.bytes", _MAX_MESSAGE_BYTES) for name in self._topics),
+            default=_MAX_MESSAGE_BYTES,
+        )
+        self._owner = Owner(self._cluster, identity, self._ledger(), kafka.transaction_timeout_ms)
+        self._lease = LeaseServer(spark.conf.get("spark.driver.host", "127.0.0.1"))
+        self._timer = TimedCommits(self._owner.commit)
+        self._lock = threading.Lock()
+
+    def claim(self) -> Progress | None:
+        return self._owner.claim()
+
+    def output(self, batch: Batch) -> int | None:
+        mode = _MODES.get(self._identity.guarantee, "idempotent")
+        lease = self._lease.open(uuid.uuid4().hex) if mode == "forget" else None
+        try:
+            report = self._send(batch, self._task(mode, lease=lease), None)
+        finally:
+            self._lease.revoke()
+        return report.records
+
+    def progress(self, progress: Progress) -> None:
+        with self._lock:
+            if self._owner.in_doubt(progress) and self._owner.resolve():
+                return
+            self._owner.begin()
+            self._owner.commit(progress)
+
+    def progress_on_timer(self, progress: Progress) -> None:
+        self._timer.submit(progress)
+
+    def output_and_progress(self, batch: Batch, progress: Progress) -> int | None:
+        with self._lock:
+            if self._owner.in_doubt(progress) and self._owner.resolve():
+                return None
+            return self._in_one_transaction(batch, progress)
+
+    def settle(self) -> None:
+        self._owner.transaction.wait_complete()
+
+    def close(self) -> None:
+        self._timer.close()
+        self._lease.close()
+        self._cluster.close()
+
+    def encoder(self, transform: Any = None) -> Encoder:
+        """What turns rows into blobs; `map_arrow` pipelines run it inside the source's tasks."""
+        total = sum(self._topics.values())
+        slots = max(1, min(total, 2 * int(self._spark.sparkContext.defaultParallelism)))
+        return Encoder(
+            targets=Targets(partitions=dict(self._topics), slots=slots),
+            topic=self._kafka.topic,
+            partitioner=self._kafka.partitioner,
+            compression=self._kafka.compression,
+            max_record_bytes=self._limit,
+            dead_letter=self._kafka.dead_letter if self._kafka.on_error == "dead-letter" else None,
+            transform=transform,
+        )
+
+    def _in_one_transaction(self, batch: Batch, progress: Progress) -> int:
+        transaction = self._owner.begin()
+        lease = self._lease.open(f"{transaction.producer_id}-{transaction.epoch}")
+        task = self._task(
+            "transaction",
+            lease=lease,
+            transactional_id=self._identity.name,
+            producer_id=transaction.producer_id,
+            epoch=transaction.epoch,
+        )
+        try:
+            report = self._send(batch, task, self._owner.timeout_ms)
+        except OutOfTime as late:
+            self._abandon(batch, str(late))
+            self._lengthen(late)
+            raise AttemptAborted(f"{late}: the batch runs again with {self._owner.timeout_ms} ms") from None
+        except BaseException as error:
+            self._abandon(batch, str(error)[:200])
+            raise
+        batch.watch("output-done", {"rows": report.records})
+
+        def before_end() -> None:
+            batch.watch("progress-done", {})
+            batch.watch("committing", {})
+
+        self._owner.commit(progress, before_end)
+        self._lease.revoke()
+        batch.watch("committed", {"rows": report.records})
+        return report.records
+
+    def _abandon(self, batch: Batch, why: str) -> None:
+        """Take back every right to write, then end the transaction without effect."""
+        self._lease.revoke()
+        self._owner.abort()
+        batch.watch("aborted", {"why": why})
+
+    def _lengthen(self, late: OutOfTime) -> None:
+        most = broker_config(self._cluster, "transaction.max.timeout.ms", _MAX_TIMEOUT_MS)
+        if self._owner.timeout_ms >= most:
+            raise RefusedError(
+                f"{late}, and the broker allows no longer transaction (transaction.max.timeout.ms={most}). Nothing "
+                f"of the "
+                "batch is visible. Next: make batches smaller (maxOffsetsPerTrigger, maxBytesPerTrigger), give "
+                "Spark more "
+                "cores, or raise transaction.max.timeout.ms on the broker."
+            ) from None
+        self._owner.begin(min(most, self._owner.timeout_ms * 4))
+
+    def _send(self, batch: Batch, task: SendTask, timeout_ms: int | None) -> Report:
+        watch = Watch(self._spark, self._lease if task.lease else None, timeout_ms, contest=task.mode == "transaction")
+        report = Attempt(batch, self.encoder(), task).run(watch)
+        for note in report.notes:
+            self._act_on(note)
+        return report
+
+    def _act_on(self, note: dict[str, Any]) -> None:
+        if "unknown_topic" in note:
+            self._find_or_create(str(note["unknown_topic"]))
+            raise AttemptAborted(f"topic {note['unknown_topic']!r} was not known yet: the batch runs again")
+        raise UndeliverableRow(
+            f"row {note['row']} of a task cannot be delivered to {self._kafka.where()}: {note['undeliverable']}. "
+            "Next: drop or shorten such rows in the transform, or set on_error: dead-letter."
+        )
+
+    def _task(self, mode: Mode, **more: Any) -> SendTask:
+        acks = (
+            -1 if self._kafka.acks in ("all", "-1") or mode in ("transaction", "idempotent") else int(self._kafka.acks)
+        )
+        return SendTask(servers=self._servers, config=dict(self._kafka.config), mode=mode, acks=acks, **more)
+
+    def _find_or_create(self, name: str) -> None:
+        found = self._cluster.topic(name, refresh=True)
+        if found is None:
+            if not self._kafka.create:
+                raise UsageError(
+                    f"topic {name!r} does not exist on {self._servers}, and create: false says not to make it"
+                )
+            count = self._kafka.partitions or self._identity.input_partitions or DEFAULT_PARTITIONS
+            create_topic(self._cluster, name, count)
+            self._say(f"created topic {name} with {count} partitions on {self._servers}")
+            found = self._cluster.topic(name, refresh=True)
+        if found is None:
+            raise UsageError(f"topic {name!r} was created on {self._servers} but cannot be found there")
+        self._topics[name] = len(found.partitions)
+
+    def _ledger(self) -> KafkaLedger:
+        name = self._identity.name
+        if self._identity.input_servers is not None and self._same_cluster():
+            return KafkaLedger(group=name)
+        home = self._kafka.topic or self._kafka.progress_topic
+        if home is None:
+            raise UsageError(
+                "rows choose their topic by column and the input is not on this cluster, so progress has no place "
+                "to stand. "
+                "Next: name a topic for it with progress_topic."
+            )
+        if home not in self._topics:
+            self._find_or_create(home)
+        return KafkaLedger(group=name, on_topic=home, on_partitions=self._topics[home])
+
+    def _same_cluster(self) -> bool:
+        servers = self._identity.input_servers or ""
+        if servers == self._servers:
+            return True
+        with Cluster(servers, self._identity.input_config) as other:
+            return cluster_id(other) == cluster_id(self._cluster)

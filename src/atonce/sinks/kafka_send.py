@@ -1,0 +1,179 @@
+"""The sending task: takes encoded record batches and writes them, with the right to do so, into their partitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from atonce.client.cluster import shared
+from atonce.client.produce import Sender, idempotent_producer
+from atonce.errors import AttemptAborted, InvariantError
+from atonce.sinks.kafka_blobs import Encoder
+from atonce.sinks.kafka_lease import Lease, LeaseAddress
+from atonce.sinks.kafka_tally import SlotTally
+
+REPORT_SCHEMA = "slot int, records bigint, bytes bigint, tally string, note string"
+_ARROW = pa.schema(
+    [
+        ("slot", pa.int32()),
+        ("records", pa.int64()),
+        ("bytes", pa.int64()),
+        ("tally", pa.string()),
+        ("note", pa.string()),
+    ]
+)
+
+Mode = Literal["transaction", "idempotent", "plain", "forget"]
+"""transaction: the driver's producer id and epoch, leased. idempotent: a producer id of the task's own.
+plain: retried, not idempotent. forget: no answer is awaited, nothing is sent twice, leased."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendTask:
+    """Runs in Spark's tasks over blobs (or, with `encoder`, over rows that it encodes itself)."""
+
+    servers: str
+    config: Mapping[str, str] = field(repr=False)
+    mode: Mode
+    acks: int = -1
+    transactional_id: str | None = None
+    producer_id: int = -1
+    epoch: int = -1
+    lease: LeaseAddress | None = field(default=None, repr=False)
+    encoder: Encoder | None = None
+    """Set when the batch is small enough for one task: then there is no shuffle between encoding and sending."""
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        if self.mode == "transaction" and (self.producer_id < 0 or self.epoch < 0):
+            # A broker takes such records as plain data, outside of any transaction.
+            raise InvariantError(f"producer id {self.producer_id}, epoch {self.epoch}: not inside a transaction")
+        blobs = self.encoder(batches) if self.encoder else batches
+        lease = Lease(self.lease) if self.lease else None
+        sender: Sender | None = None
+        tallies: dict[int, SlotTally] = {}
+        notes: list[str] = []
+        allowed: dict[tuple[str, int], bool] = {}
+        records = size = 0
+        try:
+            for batch in blobs:
+                for blob in _rows(batch):
+                    if blob.note is not None:
+                        notes.append(blob.note)
+                        continue
+                    tally = tallies.setdefault(blob.slot, SlotTally(blob.slot))
+                    if blob.data is None:
+                        tally.footer(blob.run, blob.index)
+                        continue
+                    tally.blob(blob.run, blob.index)
+                    target = (blob.topic, blob.partition)
+                    if lease is not None and target not in allowed:
+                        allowed[target] = self._may_write(lease, target)
+                    if not allowed.get(target, True):
+                        continue
+                    if sender is None:
+                        sender = self._sender(lease)
+                    sender.send(blob.topic, blob.partition, blob.data)
+                    records += blob.records
+                    size += len(blob.data)
+            if sender is not None:
+                sender.flush()
+            if lease is not None and self.mode == "transaction" and sender is not None and lease.broken():
+                raise AttemptAborted("the driver took the right to write back: the batch runs again")
+        finally:
+            if sender is not None:
+                sender.close()
+            if lease is not None:
+                lease.close()
+        yield _report(tallies, records, size, notes)
+
+    def _may_write(self, lease: Lease, target: tuple[str, int]) -> bool:
+        if lease.ask(*target):
+            return True
+        if self.mode == "forget":
+            return False  # another attempt has begun to send these: sending them again could double them
+        raise AttemptAborted(
+            f"{target[0]}/{target[1]} was leased to another attempt of this task: the batch runs again"
+        )
+
+    def _sender(self, lease: Lease | None) -> Sender:
+        cluster = shared(self.servers, dict(self.config))
+        producer_id, epoch = self.producer_id, self.epoch
+        if self.mode == "idempotent":
+            producer_id, epoch = idempotent_producer(cluster)
+        return Sender(
+            cluster,
+            transactional_id=self.transactional_id if self.mode == "transaction" else None,
+            producer_id=producer_id,
+            epoch=epoch,
+            acks=0 if self.mode == "forget" else self.acks,
+            retries=self.mode != "forget",
+            should_stop=lease.broken if lease is not None else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Blob:
+    slot: int
+    topic: str
+    partition: int
+    records: int
+    run: int
+    index: int
+    data: Any
+    note: str | None
+
+
+def _rows(batch: Any) -> Iterator[_Blob]:
+    """Blob by blob (a few per second), with `data` a view into the Arrow buffer, not a copy."""
+    small = [batch.column(name).to_pylist() for name in ("slot", "topic", "partition", "records", "run", "index")]
+    data, notes = batch.column("data"), batch.column("note").to_pylist()
+    for at, values in enumerate(zip(*small, strict=True)):
+        cell = data[at]
+        yield _Blob(*values, cell.as_buffer() if cell.is_valid else None, notes[at])
+
+
+def _report(tallies: dict[int, SlotTally], records: int, size: int, notes: list[str]) -> Any:
+    rows: list[dict[str, Any]] = [
+        {
+            "slot": tally.slot,
+            "records": 0,
+            "bytes": 0,
+            "tally": json.dumps([tally.seen, tally.expected]),
+            "note": None,
+        }
+        for tally in tallies.values()
+    ]
+    rows += [{"slot": None, "records": 0, "bytes": 0, "tally": None, "note": note} for note in notes]
+    rows.append({"slot": None, "records": records, "bytes": size, "tally": None, "note": None})
+    return pa.RecordBatch.from_pylist(rows, schema=_ARROW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What all sending tasks of an attempt returned, read in the driver."""
+
+    records: int
+    bytes: int
+    tallies: tuple[SlotTally, ...]
+    notes: tuple[dict[str, Any], ...]
+
+
+def read_reports(rows: Iterable[Any]) -> Report:
+    rows = list(rows)
+    tallies = []
+    for row in rows:
+        if row["tally"] is not None:
+            seen, expected = json.loads(row["tally"])
+            tallies.append(
+                SlotTally(row["slot"], {int(r): n for r, n in seen.items()}, {int(r): n for r, n in expected.items()})
+            )
+    return Report(
+        records=sum(row["records"] for row in rows),
+        bytes=sum(row["bytes"] for row in rows),
+        tallies=tuple(tallies),
+        notes=tuple(json.loads(row["note"]) for row in rows if row["note"] is not None),
+    )

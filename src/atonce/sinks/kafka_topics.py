@@ -1,0 +1,67 @@
+"""The output's topics: found, created when missing, and the limits that their cluster sets."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from atonce.client.cluster import Cluster
+from atonce.client.errors import raise_for
+from atonce.errors import UsageError
+
+_TOPIC, _BROKER = 2, 4
+"""Kafka's resource types in DescribeConfigs."""
+_TOPIC_ALREADY_EXISTS = 36
+_CREATE_TIMEOUT_MS = 30_000
+DEFAULT_PARTITIONS = 4
+
+
+def cluster_id(cluster: Cluster) -> str:
+    from kafka.protocol.metadata import MetadataRequest
+
+    return str(cluster.call(MetadataRequest[9](topics=[], allow_auto_topic_creation=False)).cluster_id)
+
+
+def create_topic(cluster: Cluster, name: str, partitions: int) -> None:
+    """Create a topic with the cluster's default replication; returns when its partitions have leaders."""
+    from kafka.protocol.admin import CreateTopicsRequest
+
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=-1, assignments=[], configs=[]
+    )
+    request = CreateTopicsRequest[5](topics=[topic], timeout_ms=_CREATE_TIMEOUT_MS, validate_only=False)
+    code = cluster.call(request).topics[0].error_code
+    if code != _TOPIC_ALREADY_EXISTS:
+        raise_for(code, f"creating topic {name!r} with {partitions} partitions")
+    deadline = time.monotonic() + _CREATE_TIMEOUT_MS / 1000
+    while True:
+        found = cluster.topic(name, refresh=True)
+        if found is not None and found.partitions and all(p.leader >= 0 for p in found.partitions):
+            return
+        if time.monotonic() > deadline:
+            raise UsageError(f"topic {name!r} was created but has no leaders after {_CREATE_TIMEOUT_MS / 1000:g} s")
+        time.sleep(0.05)
+
+
+def topic_config(cluster: Cluster, name: str, key: str, default: int) -> int:
+    return _config(cluster, _TOPIC, name, key, default)
+
+
+def broker_config(cluster: Cluster, key: str, default: int) -> int:
+    from kafka.protocol.metadata import MetadataRequest
+
+    nodes = cluster.call(MetadataRequest[9](topics=[], allow_auto_topic_creation=False)).brokers
+    return min(_config(cluster, _BROKER, str(node.node_id), key, default, node.node_id) for node in nodes)
+
+
+def _config(cluster: Cluster, kind: int, name: str, key: str, default: int, node: int | None = None) -> int:
+    from kafka.protocol.admin import DescribeConfigsRequest
+
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=[key]
+    )
+    response: Any = cluster.call(DescribeConfigsRequest[2](resources=[resource], include_synonyms=False), node=node)
+    for entry in response.results[0].configs or []:
+        if entry.name == key and entry.value is not None:
+            return int(entry.value)
+    return default

@@ -1,0 +1,56 @@
+"""What a failed Spark job means to us: an error of ours that a task raised, passing trouble, or the user's own code.
+
+A task's exception reaches the driver as text inside a Java exception. Ours are found again by their names.
+"""
+
+from __future__ import annotations
+
+import re
+
+import atonce.errors as errors
+from atonce.errors import AtOnceError, RetriableError
+
+_OURS = re.compile(r"atonce\.(?:errors|client\.errors)\.(\w+): (.*)")
+_PASSING = (
+    "Python worker exited unexpectedly",
+    "ExecutorLostFailure",
+    "Connection reset",
+    "FetchFailed",
+    "Unable to acquire",
+    "Could not connect to the Python worker",
+    "MetadataFetchFailedException",
+)
+_CANCELLED = ("cancelled", "SparkContext was shut down", "StreamingQuery has been stopped", "InterruptedException")
+
+
+def of_job(error: BaseException) -> BaseException:
+    """The error to act on: itself when it is ours already, else the one that its text names, else itself."""
+    if isinstance(error, AtOnceError):
+        return error
+    text = str(error)
+    found = _OURS.findall(text)
+    if found:
+        name, message = found[-1]
+        kind = getattr(errors, name, None) or _client_error(name)
+        if isinstance(kind, type) and issubclass(kind, AtOnceError):
+            return kind(message.strip())
+    if any(sign in text for sign in _PASSING):
+        return RetriableError(f"a task was lost: {_first_line(text)}")
+    return error
+
+
+def was_cancelled(error: BaseException) -> bool:
+    return any(sign in str(error) for sign in _CANCELLED)
+
+
+def _client_error(name: str) -> object:
+    from atonce.client import errors as client_errors
+
+    return getattr(client_errors, name, None)
+
+
+def _first_line(text: str) -> str:
+    for line in text.splitlines():
+        if any(sign in line for sign in _PASSING):
+            return line.strip()[:200]
+    return text[:200]

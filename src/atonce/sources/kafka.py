@@ -1,0 +1,147 @@
+"""Kafka as a source: replayable and ordered; read_committed by default; new partitions are found while running."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atonce.client.cluster import Cluster
+from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
+from atonce.client.topic import Kafka
+from atonce.errors import UsageError
+from atonce.guarantee import SourceTraits
+from atonce.ledger.progress import Positions
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    kafka: Kafka
+
+    def traits(self) -> SourceTraits:
+        return SourceTraits(
+            name=self.kafka.where(),
+            replayable=True,
+            ordered=True,
+            why="a partition gives the same records at the same offsets, as long as retention keeps them",
+            needs=("retention is longer than the longest stop",),
+        )
+
+    def describe(self) -> str:
+        return self.kafka.where()
+
+    def check(self) -> None:
+        if not (self.kafka.topic or self.kafka.pattern or self.kafka.assign):
+            raise UsageError("a Kafka source needs one of topic, pattern and assign")
+        with self._cluster() as cluster:
+            found = self._partitions(cluster)
+        if not found and not self.kafka.pattern:
+            raise UsageError(f"no partitions found for {self.kafka.where()}")
+
+    def first_positions(self) -> Positions | None:
+        with self._cluster() as cluster:
+            partitions = self._partitions(cluster)
+            start = self.kafka.start
+            if isinstance(start, str):
+                wanted = dict.fromkeys(partitions, EARLIEST if start == "earliest" else LATEST)
+            elif set(start) == {"timestamp"}:
+                wanted = dict.fromkeys(partitions, int(start["timestamp"]))
+            else:
+                return self._named_positions(cluster, partitions, start)
+            return _by_place(_resolved(cluster, wanted, self.kafka.isolation))
+
+    def source_ids(self) -> dict[str, str]:
+        with self._cluster() as cluster:
+            return {name: found.id for name in self._topics(cluster) if (found := cluster.topic(name)) is not None}
+
+    def partition_count(self) -> int:
+        with self._cluster() as cluster:
+            return len(self._partitions(cluster))
+
+    def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
+        kafka = self.kafka
+        reader = spark.readStream.format("atonce").option("kafka.bootstrap.servers", kafka.servers)
+        for key, value in kafka.config.items():
+            reader = reader.option(f"kafka.{key}", value)
+        if kafka.pattern:
+            reader = reader.option("subscribePattern", kafka.pattern)
+        elif kafka.assign:
+            reader = reader.option("assign", json.dumps({t: list(ps) for t, ps in kafka.assign.items()}))
+        else:
+            reader = reader.option("subscribe", kafka.topic)
+        reader = reader.option("kafka.isolation.level", kafka.isolation)
+        reader = reader.option("startingOffsets", _starting_offsets(start) if start else "earliest")
+        reader = reader.option("failOnDataLoss", str(kafka.fail_on_data_loss).lower())
+        reader = reader.option("includeHeaders", str(kafka.headers).lower())
+        for key, value in {**kafka.options, **options}.items():
+            reader = reader.option(key, value)
+        return reader.load()
+
+    def positions(self, offsets_json: str) -> Positions | None:
+        try:
+            offsets = json.loads(offsets_json)
+            return {f"{topic}/{p}": int(at) for topic, parts in offsets.items() for p, at in parts.items()}
+        except (ValueError, AttributeError, TypeError):
+            return None
+
+    def _cluster(self) -> Cluster:
+        if not self.kafka.servers:
+            raise UsageError("no servers are known for the Kafka source")
+        return Cluster(self.kafka.servers, self.kafka.config)
+
+    def _topics(self, cluster: Cluster) -> list[str]:
+        if self.kafka.pattern:
+            return sorted(cluster.topics(self.kafka.pattern))
+        return self.kafka.topic_names()
+
+    def _partitions(self, cluster: Cluster) -> list[TopicPartition]:
+        found = []
+        for name in self._topics(cluster):
+            topic = cluster.topic(name)
+            if topic is None:
+                raise UsageError(
+                    f"topic {name!r} does not exist on {self.kafka.servers}. Next: `atonce topics create {name}`, "
+                    f"or correct "
+                    f"its name; there are: {', '.join(sorted(cluster.topics())[:20]) or 'none'}"
+                )
+            there = [p.index for p in topic.partitions]
+            wanted = self.kafka.assign[name] if self.kafka.assign else there
+            if missing := sorted(set(wanted) - set(there)):
+                raise UsageError(f"topic {name!r} has partitions 0 to {len(there) - 1}, not {missing}")
+            found += [TopicPartition(name, index) for index in wanted]
+        return found
+
+    def _named_positions(
+        self, cluster: Cluster, partitions: list[TopicPartition], start: Mapping[str, Any]
+    ) -> Positions:
+        """{topic: {partition: offset}}; -2 is earliest, -1 latest, and what is not named begins at the earliest."""
+        wanted = {tp: int(_of(start, tp)) for tp in partitions}
+        special = {tp: at for tp, at in wanted.items() if at < 0}
+        fixed = {tp: at for tp, at in wanted.items() if at >= 0}
+        return _by_place({**fixed, **_resolved(cluster, special, self.kafka.isolation)})
+
+
+def _of(start: Mapping[str, Any], tp: TopicPartition) -> Any:
+    of_topic = start.get(tp.topic, {})
+    return of_topic.get(str(tp.partition), of_topic.get(tp.partition, EARLIEST))
+
+
+def _resolved(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: str) -> dict[TopicPartition, int]:
+    if not wanted:
+        return {}
+    found = list_offsets(cluster, wanted, isolation)
+    late = {tp: LATEST for tp, at in found.items() if at < 0}  # no record is that young: begin at the end
+    return {**found, **(list_offsets(cluster, late, isolation) if late else {})}
+
+
+def _by_place(offsets: Mapping[TopicPartition, int]) -> Positions:
+    return {f"{tp.topic}/{tp.partition}": at for tp, at in offsets.items()}
+
+
+def _starting_offsets(positions: Positions) -> str:
+    nested: dict[str, dict[str, int]] = {}
+    for place, at in sorted(positions.items()):
+        topic, _, index = place.rpartition("/")
+        nested.setdefault(topic, {})[index] = at
+    return json.dumps(nested)
