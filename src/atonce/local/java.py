@@ -14,6 +14,7 @@ from atonce.errors import UsageError
 
 OLDEST = 17
 PACKAGE = "openjdk-17-jre-headless"
+COMPILER_PACKAGE = "openjdk-17-jdk-headless"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
@@ -54,7 +55,7 @@ def find_java() -> Java:
     if java:
         return java
     if os.geteuid() == 0 and shutil.which("apt-get"):
-        problem = _install()
+        problem = _install(PACKAGE)
         java = installed_java()
         if java:
             return java
@@ -66,6 +67,22 @@ def find_java() -> Java:
         f"Java {OLDEST} or newer is needed and none was found in JAVA_HOME, on the PATH or under /usr/lib/jvm. "
         f"Install it (Debian: apt-get install {PACKAGE}), or set JAVA_HOME."
     )
+
+
+def find_compiler() -> str:
+    """`javac`, which only tests and benchmarks need, to build the Java programs they compare with."""
+    compiler = find_java().compiler
+    problem = "not root, or no apt-get here"
+    if compiler is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        problem = _install(COMPILER_PACKAGE)
+        java = installed_java()
+        compiler = java.compiler if java else None
+    if compiler is None:
+        raise JavaMissing(
+            f"a Java compiler (javac) is needed and could not be installed: {problem}. "
+            f"Install it (Debian: apt-get install {COMPILER_PACKAGE})."
+        )
+    return compiler
 
 
 def _candidates() -> Iterator[str]:
@@ -88,13 +105,13 @@ def _version(command: str) -> int | None:
     return int(found.group(1)) if answer.returncode == 0 and found else None
 
 
-def _install() -> str:
+def _install(package: str) -> str:
     """What went wrong, in apt-get's own last words; empty when it worked."""
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     words = ""
     for command in (
         ["apt-get", "-q", "update"],
-        ["apt-get", "-q", "-y", "install", "--no-install-recommends", PACKAGE],
+        ["apt-get", "-q", "-y", "install", "--no-install-recommends", package],
     ):
         answer = subprocess.run(command, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         # A failed update may leave lists that are good enough; only the install decides.

@@ -1,0 +1,146 @@
+"""`bench copy`: Kafka → upper-case → Kafka, keyed. Records per second that a read_committed reader sees appear."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from atonce.bench import peers
+from atonce.bench.contest import Contestant
+from atonce.bench.judge import Judge, NotDelivered, Point
+from atonce.bench.meter import Meter
+from atonce.bench.results import Run
+from atonce.local.child import Child
+
+RATE = "records/s"
+CPU = "CPU s per million"
+MEMORY = "peak MB"
+MEGABYTES = "MB/s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One copy to be done. The first `warm` records are not measured: compilers and caches are cold."""
+
+    servers: str
+    source: str
+    partitions: int
+    records: int
+    warm: int
+    size: int
+    per_batch: int
+    brokers: tuple[int, ...] = ()
+    timeout_s: float = 600.0
+
+
+Launch = Callable[[Work, str, str, Path], list[str]]
+"""(work, output topic, name of this run, scratch) → command."""
+
+
+def copy_contestants(work: Work, chosen: list[str]) -> list[Contestant]:
+    """Those of `LAUNCHERS` that were asked for, in that table's order."""
+    return [
+        Contestant(label, lambda launch=launch: measure(work, launch))  # type: ignore[misc]
+        for key, (label, launch) in LAUNCHERS.items()
+        if key in chosen
+    ]
+
+
+def measure(work: Work, launch: Launch) -> Run:
+    """One whole run: a fresh output topic, the contestant until all is visible, the count."""
+    judge = Judge(work.servers)
+    name = f"bench-{uuid.uuid4().hex[:10]}"
+    target = f"{name}-out"
+    scratch = Path(tempfile.mkdtemp(prefix="atonce-bench-"))
+    judge.create(target, work.partitions)
+    try:
+        log = scratch / "contestant.log"
+        with Child(launch(work, target, name, scratch), env=peers.environment(), log=log, cwd=scratch) as child:
+            meter = Meter(child.leash_pid, list(work.brokers)).start()
+            try:
+                steps = judge.watch(target, work.records, work.timeout_s, lambda: _alive(child, log))
+            finally:
+                meter.stop()
+            child.kill()
+        delivered = judge.count(target)
+        if delivered < work.records:
+            raise NotDelivered(f"{delivered:,} of {work.records:,} records arrived")
+        return figures(work, steps, meter, delivered)
+    finally:
+        judge.delete(target)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def figures(work: Work, steps: list[Point], meter: Meter, delivered: int) -> Run:
+    """From the first visible step at or after the warm-up to the last."""
+    begin = next((step for step in steps if step.records >= work.warm), steps[0])
+    end = steps[-1]
+    if end.at <= begin.at:
+        raise NotDelivered("everything became visible in one step: give more --records, or a smaller --warm")
+    cost = meter.cost(begin.at, end.at)
+    moved = end.records - begin.records
+    rate = moved / cost.elapsed_s
+    return Run(
+        contestant="",
+        round=0,
+        others=cost.others,
+        figures={
+            RATE: rate,
+            MEGABYTES: rate * work.size / 1e6,
+            CPU: cost.cpu_s / (moved / 1e6),
+            MEMORY: cost.peak_mb,
+            "broker CPU s per million": cost.broker_cpu_s / (moved / 1e6),
+            "first output s": steps[1].at - steps[0].at,
+            "delivered twice": float(delivered - work.records),
+        },
+    )
+
+
+def _alive(child: Child, log: Path) -> None:
+    if not child.running:
+        words = log.read_text(errors="replace")[-800:] if log.exists() else ""
+        raise NotDelivered(f"it ended too early. Its last words: {words}")
+
+
+def _ours(kind: str, level: str) -> Launch:
+    def launch(work: Work, target: str, name: str, scratch: Path) -> list[str]:
+        arguments = [kind, level, work.servers, work.source, target, name, str(scratch), str(work.per_batch)]
+        return [sys.executable, "-m", "atonce.bench.subject", *arguments]
+
+    return launch
+
+
+def _spark(work: Work, target: str, name: str, scratch: Path) -> list[str]:
+    return peers.spark(work.servers, work.source, target, scratch / "checkpoint", work.per_batch)
+
+
+def _librdkafka(work: Work, target: str, name: str, scratch: Path) -> list[str]:
+    return peers.librdkafka_loop(work.servers, work.source, target, name, 10_000, 100)
+
+
+def _java(work: Work, target: str, name: str, scratch: Path) -> list[str]:
+    return peers.java_loop(work.servers, work.source, target, name, 10_000, 100)
+
+
+def _streams(commit_ms: int) -> Launch:
+    def launch(work: Work, target: str, name: str, scratch: Path) -> list[str]:
+        return peers.streams(work.servers, work.source, target, name, commit_ms, scratch / "state")
+
+    return launch
+
+
+LAUNCHERS: dict[str, tuple[str, Launch]] = {
+    "arrow": ("AtOnce map_arrow, effectively once", _ours("arrow", "effectively-once")),
+    "dataframe": ("AtOnce DataFrame, effectively once", _ours("dataframe", "effectively-once")),
+    "spark": (f"Spark {peers.SPARK_VERSION} JVM connector, at least once", _spark),
+    "librdkafka": ("librdkafka loop in Python, transactions of 10 k", _librdkafka),
+    "java": ("Java loop, transactions of 10 k", _java),
+    "streams": ("Kafka Streams, exactly_once_v2, commit 100 ms", _streams(100)),
+    "streams-1s": ("Kafka Streams, exactly_once_v2, commit 1 s", _streams(1000)),
+}
+OURS = ("arrow", "dataframe")

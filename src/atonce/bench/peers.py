@@ -1,0 +1,97 @@
+"""The programs we compare with, fetched and built for the benchmark only. Sources are in `bench/` of the checkout."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from atonce.apache.jars import cache_root, classpath, jars
+from atonce.apache.pins import KAFKA, SPARK_CONNECTOR, STREAMS, Bundle
+from atonce.errors import AtOnceError, UsageError
+from atonce.local.java import find_compiler, find_java
+
+ROOT = Path(__file__).resolve().parents[3]
+SPARK_VERSION = "4.2.0"
+HEAP = "-Xmx1g"
+
+
+class PeerMissing(AtOnceError):
+    """A peer could not be built or fetched."""
+
+
+def programs() -> Path:
+    """The folder of the peers' sources."""
+    folder = ROOT / "bench"
+    if not folder.is_dir():
+        raise UsageError("peers' sources are in the bench/ folder of a checkout, and this is not one: use --peers none")
+    return folder
+
+
+def java_program(name: str, *bundles: Bundle) -> list[str]:
+    """The command that runs bench/java/NAME.java, compiled once per change of its source."""
+    return java_command(programs() / "java" / f"{name}.java", *bundles)
+
+
+def java_command(source: Path, *bundles: Bundle) -> list[str]:
+    path = classpath(KAFKA, *bundles)
+    mark = hashlib.sha256(source.read_bytes() + path.encode()).hexdigest()[:16]
+    classes = cache_root() / "classes" / f"{source.stem}-{mark}"
+    if not (classes / f"{source.stem}.class").exists():
+        classes.mkdir(parents=True, exist_ok=True)
+        command = [find_compiler(), "-nowarn", "-d", str(classes), "-cp", path, str(source)]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if answer.returncode != 0:
+            raise PeerMissing(f"{source.name} does not compile:\n{answer.stderr[-1500:]}")
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    return [find_java().command, HEAP, quiet, "-cp", os.pathsep.join([str(classes), path]), source.stem]
+
+
+def java_loop(servers: str, source: str, target: str, group: str, per_transaction: int, longest_ms: int) -> list[str]:
+    return [*java_program("CopyLoop"), servers, source, target, group, str(per_transaction), str(longest_ms)]
+
+
+def streams(servers: str, source: str, target: str, group: str, commit_ms: int, scratch: Path) -> list[str]:
+    return [*java_program("StreamsCopy", STREAMS), servers, source, target, group, str(commit_ms), str(scratch)]
+
+
+def librdkafka_loop(
+    servers: str, source: str, target: str, group: str, per_transaction: int, longest_ms: int
+) -> list[str]:
+    program = str(programs() / "python" / "librdkafka_copy.py")
+    return [sys.executable, program, servers, source, target, group, str(per_transaction), str(longest_ms)]
+
+
+def spark(servers: str, source: str, target: str, checkpoint: Path, per_batch: int) -> list[str]:
+    """Spark with its own JVM connector: the last version whose connector can be had, in an environment of its own."""
+    program = str(programs() / "python" / "spark_copy.py")
+    listed = ",".join(str(path) for path in jars(SPARK_CONNECTOR))
+    return [str(spark_python()), program, servers, source, target, str(checkpoint), listed, str(per_batch)]
+
+
+def spark_python() -> Path:
+    """The interpreter of the peer's environment, made on first use."""
+    folder = ROOT / ".venv-spark42"
+    python = folder / "bin" / "python"
+    ready = folder / ".ready"
+    if not ready.exists():
+        for command in (
+            [sys.executable, "-m", "venv", str(folder)],
+            [str(python), "-m", "pip", "install", "--quiet", f"pyspark=={SPARK_VERSION}"],
+        ):
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+            if answer.returncode != 0:
+                raise PeerMissing(
+                    f"PySpark {SPARK_VERSION} could not be installed into {folder.name}: {answer.stderr[-500:]}. "
+                    "Check the network, or leave `spark` out of --peers."
+                )
+        ready.touch()
+    return python
+
+
+def environment() -> dict[str, str]:
+    """For every contestant alike: nothing of ours leaks into a peer's Spark."""
+    env = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "PYSPARK_PYTHON", "PYTHONPATH")}
+    return {**env, "JAVA_HOME": find_java().home, "SPARK_LOCAL_IP": "127.0.0.1"}
