@@ -1,0 +1,116 @@
+"""Settings changed while the broker runs, for both AlterConfigs APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from atonce.broker.config import BROKER_BY_NAME, TOPIC_BY_NAME, Kind, Value, text_of
+from atonce.broker.messages import ErrorCode
+from atonce.broker.settings import checked_broker_settings, checked_topic_settings, known_setting
+from atonce.broker.topics import Topic, TopicRefused, check_topic_name
+from atonce.errors import AtOnceError
+
+if TYPE_CHECKING:
+    from atonce.broker.broker import BrokerState
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+class ConfigRefused(AtOnceError):
+    """A resource or a change that there cannot be; `code` is what the client is told."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def find_resource(broker: BrokerState, resource_type: int, name: str) -> Topic | None:
+    """The topic, or None for this broker."""
+    if resource_type == TOPIC_RESOURCE:
+        try:
+            check_topic_name(name)
+        except TopicRefused as error:
+            raise ConfigRefused(error.code, str(error)) from error
+        topic = broker.topics.get(name)
+        if topic is None:
+            raise ConfigRefused(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
+        return topic
+    if resource_type == BROKER_RESOURCE:
+        if name not in ("", str(broker.node_id)):
+            raise ConfigRefused(
+                ErrorCode.invalid_request, f"Unexpected broker id, expected {broker.node_id}, but received {name}"
+            )
+        return None
+    raise ConfigRefused(ErrorCode.invalid_request, f"Settings of resource type {resource_type} are not kept here.")
+
+
+def changed(broker: BrokerState, topic: Topic | None, changes: Iterable[Any]) -> dict[str, str | None]:
+    """The settings as they would stand after an incremental change."""
+    values = _current(broker, topic)
+    seen: set[str] = set()
+    table = TOPIC_BY_NAME if topic is not None else BROKER_BY_NAME
+    for change in changes:
+        name = change.name
+        setting = known_setting(name, table, "topic" if topic is not None else "broker")
+        if name in seen:
+            raise ConfigRefused(ErrorCode.invalid_request, f"{name} was named twice")
+        seen.add(name)
+        if change.config_operation == _DELETE:
+            values.pop(name, None)
+            continue
+        if change.config_operation == _SET:
+            values[name] = change.value
+            continue
+        if change.config_operation not in (_APPEND, _SUBTRACT) or setting.kind is not Kind.LIST:
+            raise ConfigRefused(
+                ErrorCode.invalid_config, f"Can't apply operation {change.config_operation} to config key {name}"
+            )
+        now = values.get(name) or text_of(_value(broker, topic, name)) or ""
+        words = [word for word in now.split(",") if word]
+        given = [word for word in (change.value or "").split(",") if word]
+        if change.config_operation == _APPEND:
+            words += [word for word in given if word not in words]
+        else:
+            words = [word for word in words if word not in given]
+        values[name] = ",".join(words)
+    return values
+
+
+def _current(broker: BrokerState, topic: Topic | None) -> dict[str, str | None]:
+    if topic is not None:
+        return dict(topic.overrides)
+    return {name: text_of(value) for name, value in broker.settings.dynamic.items()}
+
+
+def _value(broker: BrokerState, topic: Topic | None, name: str) -> Value:
+    if topic is not None:
+        return broker.settings.topic_value(name, topic.overrides)
+    return broker.settings.value(name)
+
+
+async def replace(
+    broker: BrokerState, topic: Topic | None, values: Mapping[str, str | None], *, validate_only: bool
+) -> None:
+    """Check all settings of a resource, make them durable, put them in force."""
+    if topic is not None:
+        checked_topic_settings(values)
+        if not validate_only:
+            await broker.topics.alter(topic, values)
+            broker.apply_settings([topic])
+        return
+    for name, value in values.items():
+        setting = known_setting(name, BROKER_BY_NAME, "broker")
+        if not setting.dynamic:
+            raise ConfigRefused(
+                ErrorCode.invalid_request, f"Cannot update {name} while the broker runs; use --set at its start."
+            )
+        if value is None:
+            raise ConfigRefused(ErrorCode.invalid_config, f"{name}: null is no value")
+    typed = checked_broker_settings({name: value for name, value in values.items() if value is not None})
+    if not validate_only:
+        await broker.topics.keep_broker_settings(typed)
+        broker.apply_settings()

@@ -1,0 +1,81 @@
+"""What happens by the clock: lazy flushes, retention, compaction, producer expiry. A task each, two threads for all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+
+from atonce.broker.partition import Partition
+from atonce.broker.settings import Settings
+from atonce.broker.topics import Topics
+from atonce.errors import AtOnceError
+
+_log = logging.getLogger(__name__)
+
+_FLUSH_S = 0.1
+# A segment that is old or a topic whose settings changed should not wait for five minutes on a laptop.
+_SLOWEST_RETENTION_S = 30.0
+
+
+class Background:
+    def __init__(self, topics: Topics, settings: Settings, files: Executor) -> None:
+        self._topics = topics
+        self._settings = settings
+        self._files = files
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        settings = self._settings
+        retention_s = min(_SLOWEST_RETENTION_S, settings.number("log.retention.check.interval.ms") / 1000)
+        expiry_s = settings.number("producer.id.expiration.check.interval.ms") / 1000
+        jobs: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (_FLUSH_S, self._flush_what_is_due),
+            (retention_s, self._enforce_retention),
+            (expiry_s, self._expire_producers),
+        ]
+        if settings.flag("log.cleaner.enable"):
+            jobs.append((max(0.05, settings.number("log.cleaner.backoff.ms") / 1000), self._compact))
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._repeat(every_s, job)) for every_s, job in jobs]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _repeat(self, every_s: float, job: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await job()
+            except (AtOnceError, OSError) as error:
+                _log.warning("background work failed and will be tried again: %s", error)
+
+    async def _flush_what_is_due(self) -> None:
+        for partition in self._topics.partitions():
+            if partition.log.flush_due():
+                partition.start_flush()
+
+    async def _in_thread(self, partition: Partition, work: Callable[[], object]) -> bool:
+        """Shielded, so that a stop waits for the files to be whole. True if anything was done."""
+        if partition.deleted or partition.log.is_offline:
+            return False
+        done = await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._files, work))
+        return bool(done)
+
+    async def _enforce_retention(self) -> None:
+        for partition in self._topics.partitions():
+            if await self._in_thread(partition, partition.log.enforce_retention):
+                _log.info("%s-%d: old segments were removed", partition.topic, partition.index)
+
+    async def _compact(self) -> None:
+        for partition in self._topics.partitions():
+            if partition.log.config.compacts and await self._in_thread(partition, partition.log.compact):
+                _log.info("%s-%d was compacted", partition.topic, partition.index)
+
+    async def _expire_producers(self) -> None:
+        for partition in self._topics.partitions():
+            if not partition.log.is_offline:
+                partition.log.expire_producers()

@@ -1,0 +1,315 @@
+"""One client connection: frames in, answers out in the order of the requests.
+
+Requests of one connection start one after another. An answer that is still waited for (`Later`) does not hold up the
+next request, only its answer. Bytes are read straight into the frame they belong to, and never before its size was
+checked and reserved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from atonce.broker.context import Context, Later
+from atonce.broker.handlers import api_versions
+from atonce.broker.messages import ErrorCode, MalformedRequest, encode_response, read_header, read_request
+
+if TYPE_CHECKING:
+    from atonce.broker.server import Server
+
+_log = logging.getLogger(__name__)
+
+_SIZE = Struct(">i")
+_KEY = Struct(">h")
+_SCRATCH_BYTES = 16 * 1024
+_SMALLEST_FRAME = 10
+_PRODUCE = 0
+# Answers of one connection that may be waited for at once: more than any client keeps in flight.
+_MOST_UNANSWERED = 128
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, server: Server, connection_id: int) -> None:
+        self._server = server
+        self.connection_id = connection_id
+        self.address = ""
+        self._transport: Any = None
+        self._scratch = bytearray(_SCRATCH_BYTES)
+        self._filled = 0
+        self._frame: bytearray | None = None  # a frame too large for the scratch buffer
+        self._frame_filled = 0
+        self._frame_began: float | None = None
+        self._first = True
+        self._frames: deque[bytes | bytearray] = deque()
+        self._frames_waiting: asyncio.Future[None] | None = None
+        self._answers: deque[tuple[Context, asyncio.Future[Any], int]] = deque()
+        self._room: asyncio.Future[None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._paused = False
+        self.closing = False
+        self.last_active = time.monotonic()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- the transport's side -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        if not self._server.admit(self):
+            self.closing = True
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=4 * 1024 * 1024)
+        self._task = asyncio.get_running_loop().create_task(self._serve())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closing = True
+        self._writable.set()
+        if self._frame is not None:
+            self._server.release(len(self._frame))
+            self._frame = None
+        self._server.forget(self)
+        self._wake()
+
+    def eof_received(self) -> bool:
+        self.closing = True
+        self._wake()
+        return True  # what was received is still answered; then `_serve` closes
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is not None:
+            return memoryview(self._frame)[self._frame_filled :]
+        return memoryview(self._scratch)[self._filled :]
+
+    def buffer_updated(self, count: int) -> None:
+        self.last_active = time.monotonic()
+        self._server.metrics.bytes_in += count
+        if self._frame is not None:
+            self._frame_filled += count
+            if self._frame_filled == len(self._frame):
+                frame, self._frame, self._frame_began = self._frame, None, None
+                self._take(frame)
+            return
+        self._filled += count
+        self._cut()
+
+    def _cut(self) -> None:
+        """Take the whole frames out of the scratch buffer, and start one that does not fit it."""
+        position = 0
+        while self._filled - position >= 4 and not self.closing:
+            (size,) = _SIZE.unpack_from(self._scratch, position)
+            if size < _SMALLEST_FRAME or size > self._limit(size, position):
+                self._refuse(f"a request of {size} bytes")
+                return
+            end = position + 4 + size
+            if end <= self._filled:
+                self._server.reserve(size)
+                self._take(bytes(memoryview(self._scratch)[position + 4 : end]))
+                position = end
+            elif size + 4 > _SCRATCH_BYTES:
+                if self._filled - position < 6 and not self._first:
+                    break  # the limit depends on the API key, which is not there yet
+                self._server.reserve(size)
+                self._frame = bytearray(size)
+                self._frame_filled = self._filled - position - 4
+                self._frame[: self._frame_filled] = memoryview(self._scratch)[position + 4 : self._filled]
+                position = self._filled
+                break
+            else:
+                break
+        rest = self._filled - position
+        if position and rest:
+            self._scratch[:rest] = self._scratch[position : self._filled]
+        self._filled = rest
+        partial = rest or self._frame is not None
+        self._frame_began = (self._frame_began or time.monotonic()) if partial else None
+        self._balance()
+
+    def _limit(self, size: int, position: int) -> int:
+        limits = self._server.limits
+        if self._first:
+            return limits.first_request_bytes
+        if size <= limits.control_request_bytes or self._filled - position < 6:
+            return limits.request_bytes
+        (api_key,) = _KEY.unpack_from(self._scratch, position + 4)
+        return limits.request_bytes if api_key == _PRODUCE else limits.control_request_bytes
+
+    def _take(self, frame: bytes | bytearray) -> None:
+        self._first = False
+        self._frames.append(frame)
+        self._wake()
+        self._balance()
+
+    def _balance(self) -> None:
+        """Stop reading while too much is held, here or in the whole broker; go on when there is room again."""
+        full = len(self._frames) >= self._server.limits.queued_requests or (
+            self._frame is None and self._server.is_full
+        )
+        if full and not self._paused and not self.closing:
+            self._paused = True
+            self._transport.pause_reading()
+            self._server.wait_for_room(self)
+        elif not full and self._paused and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+
+    room_made = _balance
+
+    def _wake(self) -> None:
+        if self._frames_waiting is not None and not self._frames_waiting.done():
+            self._frames_waiting.set_result(None)
+
+    def _refuse(self, what: str) -> None:
+        _log.info("closed the connection from %s: %s", self.address, what)
+        self._server.metrics.refused += 1
+        self.closing = True
+        self._transport.abort()
+
+    def sweep(self, now: float) -> None:
+        """Called every second or so: close what has been quiet, or half sent, for too long."""
+        limits = self._server.limits
+        began = self._frame_began
+        if began is not None and not self._paused and now - began > limits.receive_s:
+            self._refuse(f"a request that was not complete after {limits.receive_s:g} s")
+        elif limits.idle_s > 0 and not self._answers and not self._frames and now - self.last_active > limits.idle_s:
+            self._transport.close()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    # -- the broker's side --------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        try:
+            while True:
+                while not self._frames:
+                    if self.closing:
+                        return
+                    self._frames_waiting = asyncio.get_running_loop().create_future()
+                    await self._frames_waiting
+                frame = self._frames.popleft()
+                try:
+                    await self._answer(frame)
+                finally:
+                    if self._paused:
+                        self._balance()
+        except MalformedRequest as error:
+            self._refuse(str(error))
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            _log.exception("a request of %s failed in a way that it must not", self.address)
+            self._refuse("a fault of ours")
+        finally:
+            await self._finish()
+
+    async def _finish(self) -> None:
+        """Give what was received and not started back, and close once the answers on their way are written."""
+        while self._frames:
+            self._server.release(len(self._frames.popleft()))
+        while self._answers and not self._transport.is_closing():
+            await asyncio.wait([self._answers[0][1]])
+            self._pump()
+        if self._transport is not None:
+            self._transport.close()
+
+    async def _answer(self, frame: bytes | bytearray) -> None:
+        size = len(frame)
+        later = False
+        try:
+            header = read_header(frame)  # type: ignore[arg-type]
+            route = self._server.routes.get(header.api_key)
+            context = Context(
+                header.api_key,
+                header.version,
+                header.correlation_id,
+                header.client_id or "",
+                f"/{self.address}",
+                self.connection_id,
+            )
+            self._server.metrics.request(header.api_key)
+            if route is None or not route.min_version <= header.version <= route.max_version:
+                result = self._unsupported(context)
+            else:
+                if route.parse is not None:
+                    request = route.parse(header.version, frame, header.body)  # type: ignore[arg-type]
+                else:
+                    request = read_request(header, frame)  # type: ignore[arg-type]
+                result = await route.handle(self._server.broker, context, request)
+                del request
+            if isinstance(result, Later):
+                later = True
+                await self._queue(context, result.response, size)
+                return
+            if result is None:
+                return
+            if self._answers:
+                done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+                done.set_result(result)
+                later = True
+                await self._queue(context, done, size)
+                return
+            self._write(context, result)
+            await self._writable.wait()
+        finally:
+            if not later:
+                self._server.release(size)
+
+    def _unsupported(self, context: Context) -> Any:
+        if context.api_key != api_versions.API_KEY:
+            raise MalformedRequest(f"API {context.api_key} version {context.version}, which we do not advertise")
+        oldest = Context(
+            context.api_key, 0, context.correlation_id, context.client_id, context.client_host, context.connection_id
+        )
+        parts = encode_response(
+            oldest.api_key, 0, oldest.correlation_id, api_versions.answer(oldest, ErrorCode.unsupported_version)
+        )
+        self._server.metrics.bytes_out += sum(len(part) for part in parts)
+        self._transport.writelines(parts)
+
+    async def _queue(self, context: Context, answer: asyncio.Future[Any], size: int) -> None:
+        self._answers.append((context, answer, size))
+        answer.add_done_callback(self._pump)
+        while len(self._answers) >= _MOST_UNANSWERED:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+        await self._writable.wait()
+
+    def _pump(self, _: Any = None) -> None:
+        """Write the answers that are ready and whose turn it is."""
+        while self._answers and self._answers[0][1].done():
+            context, answer, size = self._answers.popleft()
+            self._server.release(size)
+            if answer.cancelled():
+                continue
+            error = answer.exception()
+            if error is not None:
+                _log.error("a request of %s failed in a way that it must not", self.address, exc_info=error)
+                self._refuse("a fault of ours")
+                continue
+            result = answer.result()
+            if result is not None:
+                self._write(context, result)
+        if self._room is not None and not self._room.done() and len(self._answers) < _MOST_UNANSWERED:
+            self._room.set_result(None)
+
+    def _write(self, context: Context, result: Any) -> None:
+        if self._transport.is_closing():
+            return
+        parts = encode_response(context.api_key, context.version, context.correlation_id, result)
+        self._server.metrics.bytes_out += sum(len(part) for part in parts)
+        self.last_active = time.monotonic()
+        self._transport.writelines(parts)

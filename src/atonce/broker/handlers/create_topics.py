@@ -1,0 +1,132 @@
+"""CreateTopics: key 19, versions 2-7.
+
+There is one node: a replication factor above 1 is refused as Kafka refuses it, unless `allow.any.replication.factor`.
+Names are checked, also against names that differ only in `.` and `_`; settings are checked against the table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from atonce.broker.config import TOPIC, BadSetting, text_of
+from atonce.broker.context import Context
+from atonce.broker.messages import ErrorCode
+from atonce.broker.settings import checked_topic_settings
+from atonce.broker.topics import MAX_PARTITIONS, Topic, TopicRefused
+
+if TYPE_CHECKING:
+    from atonce.broker.broker import BrokerState
+
+API_KEY = 19
+MIN_VERSION = 2
+MAX_VERSION = 7
+
+
+async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
+    named = Counter(str(topic.name) for topic in request.topics)
+    results = []
+    for wanted in request.topics:
+        name = str(wanted.name)
+        if named[name] > 1:
+            refused = TopicRefused(ErrorCode.invalid_request, f"Duplicate topic name: {name}")
+            results.append(_refused(name, refused.code, str(refused)))
+            continue
+        try:
+            results.append(await _create(broker, wanted, validate_only=bool(request.validate_only)))
+        except TopicRefused as error:
+            results.append(_refused(name, error.code, str(error)))
+        except BadSetting as error:
+            results.append(_refused(name, ErrorCode.invalid_config, str(error)))
+        except OSError as error:
+            results.append(_refused(name, ErrorCode.kafka_storage_error, str(error)))
+    return context.reply(topics=results)
+
+
+async def _create(broker: BrokerState, wanted: Any, *, validate_only: bool) -> dict[str, Any]:
+    name = str(wanted.name)
+    broker.topics.check_new(name)
+    count, replicas = _placement(broker, wanted)
+    overrides = {config.name: config.value for config in wanted.configs}
+    checked = checked_topic_settings(overrides)
+    topic: Topic | None = None
+    if not validate_only:
+        topic = await broker.topics.create(name, count, checked)
+    return {
+        "name": name,
+        "topic_id": topic.topic_id if topic is not None else None,
+        "error_code": ErrorCode.none,
+        "num_partitions": count,
+        "replication_factor": replicas,
+        "configs": [_config(broker, setting.name, checked) for setting in TOPIC],
+    }
+
+
+def _placement(broker: BrokerState, wanted: Any) -> tuple[int, int]:
+    """Partitions and replicas, from the assignment if one is given."""
+    if wanted.assignments:
+        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+            raise TopicRefused(
+                ErrorCode.invalid_request,
+                "A manual partition assignment was specified, but numPartitions or replicationFactor was not -1.",
+            )
+        indexes = sorted(one.partition_index for one in wanted.assignments)
+        if indexes != list(range(len(indexes))):
+            raise TopicRefused(
+                ErrorCode.invalid_replica_assignment, "partitions should be a consecutive 0-based integer sequence"
+            )
+        for one in wanted.assignments:
+            check_assignment(broker, list(one.broker_ids))
+        return check_partitions(len(indexes)), len(wanted.assignments[0].broker_ids)
+    count = wanted.num_partitions
+    if count == -1:
+        count = broker.settings.number("num.partitions")
+    replicas = wanted.replication_factor
+    if replicas == -1:
+        replicas = broker.settings.number("default.replication.factor")
+    if count < 1:
+        raise TopicRefused(
+            ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."
+        )
+    if replicas < 1:
+        raise TopicRefused(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0, or -1.")
+    if replicas > 1 and not broker.settings.flag("allow.any.replication.factor"):
+        raise TopicRefused(
+            ErrorCode.invalid_replication_factor,
+            f"Unable to replicate the partition {replicas} time(s): The target replication factor of {replicas} cannot "
+            "be reached because only 1 broker(s) are registered.",
+        )
+    return check_partitions(count), replicas
+
+
+def check_partitions(count: int) -> int:
+    if count > MAX_PARTITIONS:
+        raise TopicRefused(
+            ErrorCode.policy_violation, f"Excessively large number of partitions: {count}, at most {MAX_PARTITIONS}."
+        )
+    return count
+
+
+def check_assignment(broker: BrokerState, brokers: list[int]) -> None:
+    allowed = broker.settings.flag("allow.any.replication.factor")
+    if not brokers or (brokers != [broker.node_id] and not allowed):
+        raise TopicRefused(
+            ErrorCode.invalid_replica_assignment,
+            f"The manual partition assignment includes broker {brokers}, but only {broker.node_id} is registered.",
+        )
+
+
+def _refused(name: str, code: ErrorCode, message: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "error_code": code,
+        "error_message": message,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": None,
+    }
+
+
+def _config(broker: BrokerState, name: str, overrides: dict[str, str]) -> dict[str, Any]:
+    found = broker.settings.describe_topic(name, overrides)
+    return {"name": name, "value": text_of(found.value), "read_only": False, "config_source": int(found.source)}

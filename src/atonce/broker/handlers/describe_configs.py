@@ -1,0 +1,63 @@
+"""DescribeConfigs: key 32, versions 1-4. Topics and this broker, with the places that a value could have come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from atonce.broker.alter import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRefused, find_resource
+from atonce.broker.config import BROKER, TOPIC, Setting, text_of
+from atonce.broker.context import Context
+from atonce.broker.messages import ErrorCode
+from atonce.broker.settings import InForce, Source
+
+if TYPE_CHECKING:
+    from atonce.broker.broker import BrokerState
+
+API_KEY = 32
+MIN_VERSION = 1
+MAX_VERSION = 4
+
+
+async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
+    results = []
+    for resource in request.resources:
+        answer: dict[str, Any] = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+        try:
+            found = _in_force(broker, resource)
+        except ConfigRefused as error:
+            results.append({**answer, "error_code": error.code, "error_message": str(error)})
+            continue
+        names = resource.configuration_keys
+        shown = [
+            _shown(one, resource.resource_type, request) for one in found if names is None or one.setting.name in names
+        ]
+        results.append({**answer, "error_code": ErrorCode.none, "configs": shown})
+    return context.reply(results=results)
+
+
+def _in_force(broker: BrokerState, resource: Any) -> Iterable[InForce]:
+    topic = find_resource(broker, resource.resource_type, resource.resource_name)
+    if topic is not None:
+        return [broker.settings.describe_topic(setting.name, topic.overrides) for setting in TOPIC]
+    if resource.resource_name == "":
+        # The cluster's defaults: only what was set while running.
+        return [broker.settings.describe(name) for name in broker.settings.dynamic]
+    return [broker.settings.describe(setting.name) for setting in BROKER]
+
+
+def _shown(one: InForce, resource_type: int, request: Any) -> dict[str, Any]:
+    setting: Setting = one.setting
+    synonyms = [{"name": name, "value": text_of(value), "source": int(source)} for name, value, source in one.synonyms]
+    return {
+        "name": setting.name,
+        "value": text_of(one.value),
+        "read_only": resource_type == BROKER_RESOURCE and not setting.dynamic,
+        "is_default": one.source is Source.DEFAULT
+        or (resource_type == TOPIC_RESOURCE and one.source is not Source.TOPIC),
+        "config_source": int(one.source),
+        "is_sensitive": False,
+        "synonyms": synonyms if request.include_synonyms else [],
+        "config_type": setting.kind.value,
+        "documentation": setting.doc if getattr(request, "include_documentation", False) else None,
+    }

@@ -1,0 +1,208 @@
+"""Fetch: key 1, versions 4-18.
+
+Answers byte ranges of the log, as stored. Waits up to max_wait for min_bytes, and is woken by appends, not by a clock.
+`read_committed` ends at the last stable offset and lists the aborted transactions of the range. Sessions (version 7
+on): see `broker/sessions.py`. Topic ids from version 13 on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from atonce.broker.context import Context
+from atonce.broker.fetch_wire import FIRST_TOPIC_ID, PartitionData, write_fetch
+from atonce.broker.messages import ErrorCode, milliseconds
+from atonce.broker.partition import Partition
+from atonce.broker.sessions import FINAL_EPOCH, FetchSessions, Opened, Wanted
+from atonce.log.errors import LogError
+from atonce.log.results import Isolation, ReadResult
+
+if TYPE_CHECKING:
+    from atonce.broker.broker import BrokerState
+
+API_KEY = 1
+MIN_VERSION = 4
+MAX_VERSION = 18
+
+_ZERO_ID = UUID(int=0)
+# Larger reads than this leave the event loop to others while the bytes are copied.
+_READ_IN_THREAD_BYTES = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Read:
+    """One partition's part of the answer, before its bytes are read."""
+
+    wanted: Wanted
+    error: ErrorCode
+    result: ReadResult | None = None
+    partition: Partition | None = None
+
+    @property
+    def size(self) -> int:
+        return self.result.size if self.result is not None else 0
+
+
+async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
+    wanted, forgotten = _partitions(context, request)
+    if context.version >= 7:
+        opened = broker.sessions.open(request.session_id, request.session_epoch, wanted, forgotten)
+    else:
+        opened = Opened(ErrorCode.none, wanted)
+    if opened.error is not ErrorCode.none:
+        return write_fetch(context.version, opened.error, 0, [])
+    limit = min(max(0, request.max_bytes), broker.settings.number("fetch.max.bytes"))
+    isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
+    reads = _read(broker, opened.wanted, limit, isolation)
+    wait_ms = milliseconds(request.max_wait)
+    if wait_ms > 0 and _is_short(reads, request.min_bytes):
+        reads = await _wait(broker, opened.wanted, reads, limit, isolation, request.min_bytes, wait_ms / 1000)
+    return await _answer(broker, context, opened, reads)
+
+
+def _partitions(context: Context, request: Any) -> tuple[list[Wanted], list[tuple[str | UUID, int]]]:
+    by_id = context.version >= FIRST_TOPIC_ID
+
+    def key(topic: Any) -> str | UUID:
+        return (topic.topic_id or _ZERO_ID) if by_id else str(topic.topic)
+
+    wanted = [
+        Wanted(
+            key(topic),
+            one.partition,
+            one.fetch_offset,
+            one.partition_max_bytes,
+            getattr(one, "current_leader_epoch", -1),
+            getattr(one, "last_fetched_epoch", -1),
+        )
+        for topic in request.topics
+        for one in topic.partitions
+    ]
+    forgotten = [
+        (key(topic), index) for topic in getattr(request, "forgotten_topics_data", ()) for index in topic.partitions
+    ]
+    return wanted, forgotten
+
+
+def _read(broker: BrokerState, wanted: list[Wanted], limit: int, isolation: Isolation) -> list[Read]:
+    """Where the bytes are; they are not read yet. The first partition with data gives at least one whole batch."""
+    left = limit
+    reads = []
+    for one in wanted:
+        read = _read_one(broker, one, left, isolation, min_one=left == limit)
+        left = max(0, left - read.size)
+        reads.append(read)
+    return reads
+
+
+def _read_one(broker: BrokerState, one: Wanted, left: int, isolation: Isolation, *, min_one: bool) -> Read:
+    by_id = isinstance(one.topic, UUID)
+    topic = broker.topics.by_id(one.topic) if isinstance(one.topic, UUID) else broker.topics.get(one.topic)
+    if topic is None:
+        return Read(one, ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition)
+    if not 0 <= one.partition < len(topic.partitions):
+        return Read(one, ErrorCode.unknown_topic_or_partition)
+    partition = topic.partitions[one.partition]
+    if one.leader_epoch >= 0 and one.leader_epoch != partition.leader_epoch:
+        fenced = one.leader_epoch < partition.leader_epoch
+        return Read(one, ErrorCode.fenced_leader_epoch if fenced else ErrorCode.unknown_leader_epoch)
+    try:
+        # A partition that gets no room still says where its log stands.
+        size = min(one.max_bytes, left)
+        result = partition.log.read(one.fetch_offset, max(0, size), isolation=isolation, min_one_batch=min_one)
+    except LogError as error:
+        return Read(one, ErrorCode(error.code), partition=partition)
+    return Read(one, ErrorCode.none, result, partition)
+
+
+def _is_short(reads: list[Read], min_bytes: int) -> bool:
+    """Whether to wait: nothing is wrong, and there is less than was asked for."""
+    return sum(read.size for read in reads) < min_bytes and not any(read.error for read in reads)
+
+
+async def _wait(
+    broker: BrokerState,
+    wanted: list[Wanted],
+    reads: list[Read],
+    limit: int,
+    isolation: Isolation,
+    min_bytes: int,
+    wait_s: float,
+) -> list[Read]:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_s
+    woken = asyncio.Event()
+    watched = [read.partition for read in reads if read.partition is not None]
+    for partition in watched:
+        partition.watch(woken.set)
+    timer = loop.call_at(deadline, woken.set)
+    try:
+        while True:
+            await woken.wait()
+            woken.clear()
+            reads = _read(broker, wanted, limit, isolation)
+            if loop.time() >= deadline or broker.stopping or not _is_short(reads, min_bytes):
+                return reads
+    finally:
+        timer.cancel()
+        for partition in watched:
+            partition.unwatch(woken.set)
+
+
+async def _answer(broker: BrokerState, context: Context, opened: Opened, reads: list[Read]) -> Any:
+    topics: dict[str | UUID, list[PartitionData]] = {}
+    served = []
+    total = sum(read.size for read in reads)
+    for read in reads:
+        told = _told(read)
+        if opened.incremental and not read.size and read.error is ErrorCode.none and read.wanted.told == told:
+            continue
+        # An error is told again until it is gone: the client may have missed it.
+        read.wanted.told = told if read.error is ErrorCode.none else None
+        topics.setdefault(read.wanted.topic, []).append(await _data(broker, read, total))
+        if read.size:
+            served.append(read.wanted.key)
+    if opened.session is not None and served:
+        FetchSessions.rotate(opened.session, served)
+    return write_fetch(context.version, ErrorCode.none, opened.session_id, list(topics.items()))
+
+
+def _told(read: Read) -> tuple[int, ...]:
+    if read.result is None:
+        return ()
+    return (read.result.high_watermark, read.result.last_stable_offset, read.result.log_start_offset)
+
+
+async def _data(broker: BrokerState, read: Read, total: int) -> PartitionData:
+    result = read.result
+    if result is None:
+        return PartitionData(read.wanted.partition, read.error)
+    records: list[bytes] = []
+    if result.size:
+        try:
+            if total > _READ_IN_THREAD_BYTES:
+                loop = asyncio.get_running_loop()
+                records = await loop.run_in_executor(broker.readers, _bytes_of, result)
+            else:
+                records = _bytes_of(result)
+        except OSError:
+            return PartitionData(read.wanted.partition, ErrorCode.kafka_storage_error)
+    return PartitionData(
+        read.wanted.partition,
+        read.error,
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+        result.aborted,
+        records,
+    )
+
+
+def _bytes_of(result: ReadResult) -> list[bytes]:
+    return [part.read() for part in result.slices]
+
+
+__all__ = ["API_KEY", "FINAL_EPOCH", "MAX_VERSION", "MIN_VERSION", "handle"]

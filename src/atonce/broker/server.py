@@ -1,0 +1,139 @@
+"""Accepts connections and keeps the limits that all of them share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from atonce.broker.connection import Connection
+from atonce.broker.metrics import Metrics
+from atonce.broker.router import routes
+from atonce.broker.settings import Settings
+
+_SWEEP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    request_bytes: int
+    control_request_bytes: int
+    first_request_bytes: int
+    queued_bytes: int
+    queued_requests: int
+    connections: int
+    connections_per_address: int
+    idle_s: float
+    receive_s: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        request_bytes = settings.number("socket.request.max.bytes")
+        return cls(
+            request_bytes=request_bytes,
+            control_request_bytes=min(request_bytes, settings.number("control.request.max.bytes")),
+            first_request_bytes=min(request_bytes, settings.number("first.request.max.bytes")),
+            queued_bytes=settings.number("queued.max.request.bytes"),
+            queued_requests=settings.number("queued.max.requests"),
+            connections=settings.number("max.connections"),
+            connections_per_address=settings.number("max.connections.per.ip"),
+            idle_s=settings.number("connections.max.idle.ms") / 1000,
+            receive_s=settings.number("request.receive.timeout.ms") / 1000,
+        )
+
+
+class Server:
+    """Listens on one address for one broker."""
+
+    def __init__(self, broker: Any, limits: Limits, metrics: Metrics) -> None:
+        self.broker = broker
+        self.limits = limits
+        self.metrics = metrics
+        self.routes = routes()
+        self._connections: dict[int, Connection] = {}
+        self._per_address: Counter[str] = Counter()
+        self._next_id = 0
+        self._held_bytes = 0
+        self._waiting: list[Connection] = []
+        self._listener: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def listen(self, host: str, port: int, backlog: int) -> tuple[str, int]:
+        """Start accepting; returns the address that it became."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self._connect, host, port, backlog=backlog)
+        self._sweeper = loop.create_task(self._sweep())
+        name = self._listener.sockets[0].getsockname()
+        return str(name[0]), int(name[1])
+
+    async def stop(self, grace_s: float = 2.0) -> None:
+        """Accept nothing more, let the requests at hand finish for a moment, then close every connection."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        deadline = time.monotonic() + grace_s
+        for connection in list(self._connections.values()):
+            connection.eof_received()
+        while self._connections and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        for connection in list(self._connections.values()):
+            connection.close()
+
+    def _connect(self) -> Connection:
+        self._next_id += 1
+        return Connection(self, self._next_id)
+
+    # -- called by the connections ------------------------------------------------------------------------------
+
+    def admit(self, connection: Connection) -> bool:
+        limits = self.limits
+        if (
+            len(self._connections) >= limits.connections
+            or self._per_address[connection.address] >= limits.connections_per_address
+        ):
+            self.metrics.refused += 1
+            return False
+        self._connections[connection.connection_id] = connection
+        self._per_address[connection.address] += 1
+        self.metrics.connections = len(self._connections)
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        if self._connections.pop(connection.connection_id, None) is None:
+            return
+        self._per_address[connection.address] -= 1
+        if not self._per_address[connection.address]:
+            del self._per_address[connection.address]
+        self.metrics.connections = len(self._connections)
+        self.broker.connection_closed(connection.connection_id)
+
+    @property
+    def is_full(self) -> bool:
+        return self._held_bytes >= self.limits.queued_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes
+
+    def reserve(self, size: int) -> None:
+        self._held_bytes += size
+
+    def release(self, size: int) -> None:
+        self._held_bytes -= size
+        if self._waiting and not self.is_full:
+            waiting, self._waiting = self._waiting, []
+            for connection in waiting:
+                connection.room_made()
+
+    def wait_for_room(self, connection: Connection) -> None:
+        self._waiting.append(connection)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            now = time.monotonic()
+            for connection in list(self._connections.values()):
+                connection.sweep(now)

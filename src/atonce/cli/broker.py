@@ -1,0 +1,44 @@
+"""`atonce broker`: the embedded broker in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command("broker")(broker)
+
+
+def broker(
+    data: Annotated[Path, typer.Option("--data", help="Directory that holds the logs; made if it is not there.")],
+    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT; port 0 picks a free one.")] = "127.0.0.1:9092",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A broker or topic setting, by Kafka's name. May be repeated."),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow an address that other machines can reach.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, on standard error.")] = False,
+) -> None:
+    """Run a broker that speaks Kafka's protocol, in one process, with its data in a directory.
+
+    Prints `ready on HOST:PORT` once it answers. SIGTERM and Ctrl-C stop it cleanly.
+    """
+    import logging
+
+    from atonce.broker.run import Options, run
+    from atonce.broker.settings import checked_broker_settings, parse_assignments
+
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    checked = checked_broker_settings(parse_assignments(settings or ()))
+    options = Options(data=data, listen=listen, settings=checked, insecure=insecure, metrics=metrics)
+    run(options, lambda address: print(f"ready on {address}", flush=True))
