@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
+from atonce.coordinator import group_records, transaction_records
 from atonce.coordinator.decision import (
     CONSUMER_OFFSETS,
     Answer,
@@ -28,7 +29,6 @@ from atonce.coordinator.decision import (
     TopicPartition,
     WriteMarkers,
 )
-from atonce.coordinator import group_records, transaction_records
 from atonce.coordinator.groups import GroupCoordinator
 from atonce.coordinator.transactions import TransactionCoordinator
 

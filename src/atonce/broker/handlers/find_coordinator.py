@@ -1,0 +1,48 @@
+"""FindCoordinator: key 10, versions 0-6.
+
+One node coordinates everything: groups (key type 0) and transactions (1). Versions from 4 on ask for many keys.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from atonce.broker.context import Context
+from atonce.broker.messages import ErrorCode
+
+API_KEY = 10
+MIN_VERSION = 0
+MAX_VERSION = 6
+
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+
+
+async def handle(broker: Any, context: Context, request: Any) -> Any:
+    key_type = getattr(request, "key_type", _GROUP)
+    keys = request.coordinator_keys if context.version >= 4 else (request.key,)
+    coordinators = [_find(broker, key_type, key) for key in keys]
+    if context.version >= 4:
+        return context.reply(coordinators=coordinators)
+    coordinators[0].pop("key")
+    return context.reply(**coordinators[0])
+
+
+def _find(broker: Any, key_type: int, key: str) -> dict[str, Any]:
+    if key_type not in (_GROUP, _TRANSACTION):
+        message = "share groups are not supported" if key_type == _SHARE else f"unknown key type {key_type}"
+        return {
+            "key": key,
+            "error_code": ErrorCode.invalid_request,
+            "error_message": message,
+            "node_id": -1,
+            "host": "",
+            "port": -1,
+        }
+    return {
+        "key": key,
+        "error_code": ErrorCode.none,
+        "error_message": "NONE",
+        "node_id": broker.node_id,
+        "host": broker.host,
+        "port": broker.port,
+    }
