@@ -170,14 +170,16 @@ _Maker = tuple[str, Callable[[Any], Any], Callable[[], Any]]
 @cache
 def _makers(entity: Any) -> tuple[list[_Maker], frozenset[str]]:
     makers = [(field.name, _maker(field), _missing(field)) for field in dataclasses.fields(entity)]
-    return makers, _names_of_all_versions(int(entity.__api_key__), entity.__name__)
+    return makers, _names_of_all_versions(
+        int(entity.__api_key__), entity.__module__.rsplit(".", 1)[-1], entity.__name__
+    )
 
 
 @cache
-def _names_of_all_versions(api_key: int, class_name: str) -> frozenset[str]:
+def _names_of_all_versions(api_key: int, side: str, class_name: str) -> frozenset[str]:
     names: set[str] = set()
     for version in known_versions(api_key):
-        module = load_payload_module(api_key, version, EntityType.response)
+        module = load_payload_module(api_key, version, EntityType.request if side == "request" else EntityType.response)
         entity = getattr(module, class_name, None)
         if entity is not None:
             names.update(field.name for field in dataclasses.fields(entity))
