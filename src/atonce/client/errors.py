@@ -174,7 +174,7 @@ def error_for(code: int, where: str) -> AtOnceError:
     else:
         kind, next_step = BrokerRefused, "Next: see the broker's log."
     error = kind(f"{where}: the broker answered {code_name(code)}. {next_step}")
-    error.code = int(code)  # type: ignore[attr-defined]
+    error.code = int(code)
     return error
 
 

@@ -47,7 +47,7 @@ DENIED = (
 )
 
 
-class _Manager(KafkaConnectionManager):  # type: ignore[misc]
+class _Manager(KafkaConnectionManager):
     """Remembers why a connection failed, so that an error can say it."""
 
     def __init__(self, net: Any, **settings: Any) -> None:
@@ -78,7 +78,7 @@ class Connections:
             denied = next((reason for reason in reasons if isinstance(reason, DENIED)), None)
             if denied is not None:
                 raise AccessDenied(
-                    f"{servers}: the broker refuses these credentials ({denied}). Next: check sasl.mechanism and the user."
+                    f"{servers}: the broker refuses these credentials ({denied}). Next: check them."
                 ) from None
             raise UnreachableError(_unreachable(servers, connect_timeout_ms, reasons, error)) from None
 

@@ -30,8 +30,8 @@ class Transaction:
         level = cluster.features().get("transaction.version", 0)
         if level < 2:
             raise UsageError(
-                f"{cluster.servers} (Kafka {cluster.broker_version}) has transaction.version {level}, but one transaction "
-                "written by many tasks needs 2 (Kafka 4.0 and later). Next: upgrade the brokers and run "
+                f"{cluster.servers} (Kafka {cluster.broker_version}) has transaction.version {level}, but one "
+                "transaction written by many tasks needs 2 (Kafka 4.0 and later). Next: upgrade the brokers and run "
                 "`kafka-features.sh upgrade --feature transaction.version=2`, or use guarantee at-least-once."
             )
         self._cluster = cluster

@@ -1,6 +1,6 @@
 """Record batches to Arrow columns, compiled: no Python object per record, one pass over the bytes.
 
-    scan     finds the batches in what a fetch returned      (one table row per batch)
+    locate   finds the batches in what a fetch returned      (one table row per batch)
     settle   checks checksums, unpacks compressed batches, drops control records and aborted transactions
     decode   fills key, value, offset, timestamp columns from the rows that lie in [start, end)
 
@@ -172,19 +172,36 @@ def fill(
 
 
 @dataclass(frozen=True, slots=True)
+class Located:
+    """The whole batches in what one fetch returned. Enough to ask for the next fetch before decoding this one."""
+
+    data: Any
+    table: Any
+    next_offset: int
+    """After the last whole batch, control batches included; -1 when there is none."""
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Decoded:
-    """Columns of the rows asked for, and where the next fetch begins."""
+    """Columns of the rows asked for."""
 
     rows: int
     columns: dict[str, Any]
     """key, value, offset, timestamp, timestampType and, when asked for, headers: pyarrow arrays."""
-    next_offset: int
-    """After the last whole batch, control batches included. Equal to `start` when there was no whole batch."""
-    used_bytes: int
+
+
+def locate(data: Any, where: str = "record batches") -> Located:
+    source = np.frombuffer(data, np.uint8)
+    table = np.empty((len(source) // HEADER_BYTES + 1, TABLE_WIDTH), np.int64)
+    found, used, problem = scan(source, table)
+    if problem:
+        raise corrupt(problem, where, used, None)
+    return Located(data, table[:found], int(table[found - 1, LAST_OFFSET]) + 1 if found else -1, used)
 
 
 def decode(
-    data: Any,
+    located: Located,
     *,
     start: int,
     end: int,
@@ -193,16 +210,10 @@ def decode(
     check: bool = True,
     where: str = "record batches",
 ) -> Decoded:
-    """Decode what one fetch returned. `aborted` lists (producer id, first offset) as the broker gave them."""
-    source = np.frombuffer(data, np.uint8)
-    table = np.empty((len(source) // HEADER_BYTES + 1, TABLE_WIDTH), np.int64)
-    found, used, problem = scan(source, table)
-    if problem:
-        raise corrupt(problem, where, used, None)
-    table = table[:found]
-    next_offset = int(table[-1, LAST_OFFSET]) + 1 if found else start
-    unpacked = settle(data, source, table, end, sorted(aborted, key=lambda entry: entry[1]), check, where)
-    return Decoded(*_columns(source, unpacked, table, start, end, headers, where), next_offset, used)
+    """Rows with start <= offset < end. `aborted` lists (producer id, first offset) as the broker gave them."""
+    source, table = np.frombuffer(located.data, np.uint8), located.table
+    unpacked = settle(located.data, source, table, end, sorted(aborted, key=lambda entry: entry[1]), check, where)
+    return Decoded(*_columns(source, unpacked, table, start, end, headers, where))
 
 
 def settle(
