@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from atonce.client.cluster import Cluster
 
 FALLBACK = "127.0.0.1:9092"
+BROKER_DATA = ".atonce/broker"
 
 ServersOption = Annotated[
     str | None,
@@ -32,9 +33,9 @@ ConfigOption = Annotated[
 def chosen_servers(servers: str | None) -> str:
     if servers:
         return servers
-    from atonce.broker.embedded import running_servers
+    from atonce.broker.address import find_running
 
-    return running_servers() or FALLBACK
+    return find_running(BROKER_DATA) or FALLBACK
 
 
 def parse_config(pairs: list[str] | None) -> Mapping[str, str]:

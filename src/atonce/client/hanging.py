@@ -22,6 +22,7 @@ from atonce.client.offsets import TopicPartition
 from atonce.errors import UsageError
 
 RETRY_S = 15.0
+OFFSETS_TOPIC = "__consumer_offsets"
 _OPEN = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
 
@@ -104,7 +105,12 @@ def open_on_partitions(cluster: Cluster, names: Iterable[str] | None = None) -> 
     """What the leaders of these topics (default: all, internal ones too) hold open."""
     wanted = set(names) if names is not None else None
     by_leader: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for name, topic in cluster.topics().items():
+    everything = cluster.topics()
+    offsets = cluster.topic(OFFSETS_TOPIC)
+    if offsets is not None:
+        # Transactional offset commits are records too, and can hang like any other.
+        everything[OFFSETS_TOPIC] = offsets
+    for name, topic in everything.items():
         if wanted is None or name in wanted:
             for partition in topic.partitions:
                 if partition.leader >= 0:
@@ -187,7 +193,7 @@ def abort_hanging(cluster: Cluster, topic: str, partition: int, start_offset: in
         raise UsageError(
             f"{topic}-{partition} has no open transaction that starts at offset {start_offset} (open: {starts})"
         )
-    leader = next(p.leader for p in (cluster.topics()[topic]).partitions if p.index == partition)
+    leader = cluster.leader(topic, partition)
     writable = WriteTxnMarkersRequest.WritableTxnMarker
     marker = writable(
         producer_id=match.producer_id,
