@@ -1,0 +1,128 @@
+"""Postgres: reaches every level up to effectively-once, because rows (by COPY) and ledger share one transaction.
+
+none             progress goes into the ledger row on a timer, rows in a transaction of their own
+at-most-once     the ledger row first, fenced; then the rows in a transaction of their own
+at-least-once    the rows first; then the ledger row
+effectively-once the rows and the ledger row in one transaction
+
+`mode="upsert"` and `dedupe=` also make a repeated batch harmless on their own (S15, S16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from atonce.errors import UnreachableError, UsageError
+from atonce.guarantee import SinkTraits
+from atonce.sinks.contract import Identity, OpenSink
+from atonce.sinks.sql_options import absorbs_repetition, age_s, check_options, names, needs
+from atonce.sinks.sql_timer import DEFAULT_INTERVAL_S
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """A table in PostgreSQL.
+
+    url         `postgresql://user:password@host:port/database`, or libpq's `host=… dbname=…`
+    table       `table` or `schema.table`; the ledger (`atonce_ledger`) stands in the same schema
+    mode        "append", or "upsert" by `key`: of several rows of one key in a batch the last in input order wins
+    order_by    column(s) that say which row of a key is the last, such as "offset"
+    create      make a missing table from the schema of the rows
+    dedupe      a column with a unique message number; numbers processed before are dropped (S16)
+    dedupe_keep how long numbers are remembered: "7d", "12h", or seconds; None: for ever
+    on_error    "stop" at a row that cannot be delivered, or "dead-letter": put it into `dead_letter`
+    dead_letter table for such rows; default: TABLE_dead_letter
+    timer_s     how often progress is recorded under level none
+    """
+
+    url: str = field(repr=False)
+    table: str
+    mode: str = "append"
+    key: str | Sequence[str] | None = None
+    order_by: str | Sequence[str] | None = None
+    create: bool = False
+    dedupe: str | None = None
+    dedupe_keep: str | float | None = None
+    on_error: str = "stop"
+    dead_letter: str | None = None
+    timer_s: float = DEFAULT_INTERVAL_S
+
+    def __post_init__(self) -> None:
+        if not self.table or not self.url:
+            raise UsageError("Postgres needs a url and a table")
+        check_options(self)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return names(self.key)
+
+    @property
+    def orders(self) -> tuple[str, ...]:
+        return names(self.order_by)
+
+    @property
+    def keep_s(self) -> float | None:
+        """`dedupe_keep` in seconds."""
+        return age_s(self.dedupe_keep)
+
+    @property
+    def where(self) -> str:
+        """Host, port and database, without secrets."""
+        from psycopg.conninfo import conninfo_to_dict
+
+        try:
+            parts = conninfo_to_dict(self.url)
+        except Exception:
+            raise UsageError(
+                "the url of Postgres is not understood; expected postgresql://user:password@host:port/database"
+            ) from None
+        return f"{parts.get('host') or 'localhost'}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
+
+    def traits(self) -> SinkTraits:
+        return SinkTraits(
+            name=f"PostgreSQL table {self.table}",
+            atomic=True,
+            idempotent=absorbs_repetition(self),
+            fenced=True,
+            ledger=f"the row of the pipeline in atonce_ledger, beside {self.table} in {self.where}",
+            why="rows and progress are written in one transaction of the database, fenced by the ledger's owner epoch",
+            needs=needs(self),
+        )
+
+    def describe(self) -> str:
+        by = f" upsert by {', '.join(self.keys)}" if self.keys else ""
+        return f"PostgreSQL table {self.table} at {self.where}{by}"
+
+    def check(self) -> None:
+        import psycopg
+
+        from atonce.sinks.postgres_store import connect
+        from atonce.sinks.postgres_target import qualified
+
+        where = self.where
+        try:
+            with connect(self.url) as connection:
+                found = connection.execute("SELECT to_regclass(%s)", (qualified(self.table),)).fetchone()
+        except psycopg.Error as error:
+            raise UnreachableError(
+                f"PostgreSQL at {where} does not let us in: {str(error).strip()}. "
+                "Next: check that it runs, and user, password and database in the url."
+            ) from None
+        if (found is None or found[0] is None) and not self.create:
+            raise UsageError(
+                f"table {self.table} does not exist at {where}. Next: create it, or set create=True to have it made "
+                "from the schema of the rows."
+            )
+
+    def open(self, identity: Identity, spark: Any) -> OpenSink:
+        from atonce.ledger.sql import TABLE, SqlLedger
+        from atonce.sinks.postgres_store import PostgresStore
+        from atonce.sinks.postgres_target import beside
+        from atonce.sinks.sql_delivery import OpenSqlSink
+
+        ledger = SqlLedger(
+            name=identity.name, instance=identity.instance, table=beside(self.table, TABLE), placeholder="%s"
+        )
+        return OpenSqlSink(identity, PostgresStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)

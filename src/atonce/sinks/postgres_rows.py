@@ -1,0 +1,94 @@
+"""One Spark job, one COPY: the tasks of a batch encode their rows, the driver streams them all into one statement."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from atonce.sinks.contract import Batch
+from atonce.sinks.postgres_copy import HEADER, TRAILER
+from atonce.sinks.postgres_target import Target, quoted
+from atonce.sinks.postgres_task import NUMBERING, CopyTask
+from atonce.sinks.sql_bad_rows import bad_row, undeliverable
+from atonce.sinks.sql_intake import RESULT_SCHEMA, Intake
+from atonce.sinks.sql_job import column, find_row, job_failed, map_in_arrow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    rows: int
+    dead: list[dict[str, Any]]
+
+
+def copy_rows(connection: psycopg.Connection[Any], spark: Any, batch: Batch, target: Target, *, staged: bool) -> Copied:
+    """Straight into the table, or into the connection's staging table. Raises with nothing of the batch in either."""
+    columns = target.staging_columns() if staged else target.columns + target.carried
+    copied = columns if staged else target.columns
+    into = target.staging if staged else target.table
+    names = ", ".join(quoted(c.name) for c in (*copied, *(NUMBERING if staged else ())))
+    intake: Intake | None = None
+    try:
+        with (
+            connection.cursor() as cursor,
+            cursor.copy(f"COPY {into} ({names}) FROM STDIN (FORMAT binary)".encode()) as copy,
+        ):
+            copy.write(HEADER)
+            intake = Intake(copy.write, *_hosts(spark))
+            task = CopyTask(
+                address=intake.address,
+                token=intake.token,
+                columns=columns,
+                copied=len(copied),
+                numbered=staged,
+                dead_letter=target.sink.on_error == "dead-letter",
+            )
+            rows = _run(batch, target, intake, task)
+            copy.write(TRAILER)
+    except (psycopg.DataError, psycopg.IntegrityError) as error:
+        bad = None if staged or intake is None else _named(error, batch, target, intake)
+        if bad is None or target.sink.on_error == "dead-letter":
+            raise
+        raise undeliverable(bad, target.sink.table, batch) from error
+    return Copied(rows=rows, dead=intake.found.dead)
+
+
+def _run(batch: Batch, target: Target, intake: Intake, task: CopyTask) -> int:
+    try:
+        wanted = batch.df.select(*[column(name) for name in target.selected])
+        results = map_in_arrow(wanted, task.run, RESULT_SCHEMA).collect()
+        return intake.check(tuple(row) for row in results)
+    except Exception as error:
+        intake.close()
+        if intake.failure is not None:
+            raise intake.failure from None
+        if intake.found.bad is not None:
+            raise undeliverable(intake.found.bad, target.sink.table, batch) from None
+        raise job_failed(error, intake.broken()) from error
+    finally:
+        intake.close()
+
+
+def _hosts(spark: Any) -> tuple[str, str]:
+    """Where to listen, and how tasks reach it."""
+    conf = spark.sparkContext.getConf()
+    if spark.sparkContext.master.startswith("local"):
+        return "127.0.0.1", "127.0.0.1"
+    host = conf.get("spark.driver.host")
+    return conf.get("spark.driver.bindAddress", host), host
+
+
+def _named(error: psycopg.Error, batch: Batch, target: Target, intake: Intake) -> dict[str, Any] | None:
+    """The row that the server refused: it names a line of the COPY, we know which task sent that line."""
+    found = re.search(r"line (\d+)", error.diag.context or "")
+    place = intake.locate(int(found[1])) if found else None
+    row = find_row(batch, target.selected, *place) if place else None
+    return bad_row(row, words(error)) if row is not None else None
+
+
+def words(error: psycopg.Error) -> str:
+    """What the server said, in one line."""
+    parts = [error.diag.message_primary or str(error), error.diag.message_detail]
+    return " ".join(" ".join(part.split()) for part in parts if part)

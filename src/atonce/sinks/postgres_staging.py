@@ -1,0 +1,96 @@
+"""From the staging table into the table: upsert, dedupe, and the search for rows that the server refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from atonce.sinks.contract import Batch
+from atonce.sinks.postgres_rows import words
+from atonce.sinks.postgres_target import Target, qualified, quoted
+from atonce.sinks.sql_bad_rows import DEAD_LETTER_COLUMNS, bad_row, dead_letter_values, undeliverable
+
+_Connection = psycopg.Connection[Any]
+_DEAD_LETTER = """
+CREATE TABLE IF NOT EXISTS {table} (pipeline text NOT NULL, batch_id bigint NOT NULL, input_topic text,
+    input_partition bigint, input_offset bigint, reason text NOT NULL, row_json text NOT NULL,
+    at timestamptz NOT NULL DEFAULT now())"""
+
+
+def merge(connection: _Connection, batch: Batch, target: Target, pipeline: str) -> tuple[int, list[dict[str, Any]]]:
+    """Everything staged, into the table. Returns the rows written, and the refused ones if those are put aside."""
+    try:
+        return _merge_part(connection, target, pipeline, "TRUE"), []
+    except (psycopg.DataError, psycopg.IntegrityError):
+        staged = connection.execute(f"SELECT count(*) FROM {target.staging}".encode()).fetchone()
+    dead: list[dict[str, Any]] = []
+    written = _merge_around(connection, batch, target, pipeline, (0, staged[0] if staged else 0), dead)
+    return written, dead
+
+
+def _merge_around(
+    connection: _Connection,
+    batch: Batch,
+    target: Target,
+    pipeline: str,
+    span: tuple[int, int],
+    dead: list[dict[str, Any]],
+) -> int:
+    """Halve what fails until single rows are left: a few bad rows cost a few dozen statements, not one per row.
+
+    The halves follow the order that decides which row of a key wins, so that a later half may overwrite an earlier.
+    """
+    first, size = span
+    if size == 0:
+        return 0
+    where = target.staged_between(first, size)
+    try:
+        return _merge_part(connection, target, pipeline, where)
+    except (psycopg.DataError, psycopg.IntegrityError) as error:
+        if size == 1:
+            with connection.cursor(row_factory=dict_row) as cursor:
+                row = cursor.execute(f"SELECT * FROM {target.staging} WHERE {where}".encode()).fetchone() or {}
+            found = bad_row({name: row.get(name) for name in target.selected}, words(error))
+            if target.sink.on_error == "stop":
+                raise undeliverable(found, target.sink.table, batch) from error
+            dead.append(found)
+            return 0
+    half = size // 2
+    written = _merge_around(connection, batch, target, pipeline, (first, half), dead)
+    return written + _merge_around(connection, batch, target, pipeline, (first + half, size - half), dead)
+
+
+def _merge_part(connection: _Connection, target: Target, pipeline: str, where: str) -> int:
+    connection.execute("SAVEPOINT atonce_part")
+    try:
+        done = connection.execute(target.merge(where).encode(), {"pipeline": pipeline}).rowcount
+    except psycopg.Error:
+        if not connection.broken:
+            connection.execute("ROLLBACK TO SAVEPOINT atonce_part")
+        raise
+    connection.execute("RELEASE SAVEPOINT atonce_part")
+    return done
+
+
+def put_aside(connection: _Connection, target: Target, pipeline: str, batch: Batch, dead: Sequence[Any]) -> None:
+    """The rows that could not be delivered, into the dead-letter table, in the same transaction."""
+    if not dead:
+        return
+    table = qualified(target.sink.dead_letter or f"{target.sink.table}_dead_letter")
+    if connection.execute("SELECT to_regclass(%s)", (table,)).fetchone() == (None,):
+        connection.execute(_DEAD_LETTER.format(table=table).encode())
+    names = ", ".join(quoted(name) for name in DEAD_LETTER_COLUMNS)
+    with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({names}) FROM STDIN".encode()) as copy:
+        for bad in dead:
+            copy.write_row(dead_letter_values(bad, pipeline, batch.plan.batch_id))
+
+
+def prune(connection: _Connection, target: Target, pipeline: str) -> None:
+    """Forget message numbers older than the user's age."""
+    connection.execute(
+        f"DELETE FROM {target.seen} WHERE pipeline = %s AND seen_at < now() - make_interval(secs => %s)".encode(),
+        (pipeline, target.sink.keep_s),
+    )

@@ -1,0 +1,161 @@
+"""PostgreSQL behind the SQL delivery: connections, transactions, and one batch written inside one of them.
+
+Append without dedupe: the tasks' rows go straight into one COPY of the table. Otherwise, and whenever the server
+refuses a row that is to be put aside, they go into a temporary staging table of the connection and from there on.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedError, RetriableError, UndeliverableRow
+from atonce.ledger.sql import SqlLedger
+from atonce.sinks.contract import Batch, Identity
+from atonce.sinks.postgres_rows import copy_rows, words
+from atonce.sinks.postgres_staging import merge, prune, put_aside
+from atonce.sinks.postgres_target import Target, qualified, resolve
+from atonce.sinks.sql_job import require_input_order
+
+if TYPE_CHECKING:
+    from atonce.sinks.postgres import Postgres
+
+_CONNECT_TIMEOUT_S = 10
+_SESSION = (
+    # Whatever the database's defaults: the fenced UPDATE must see the row as it is after waiting for its lock.
+    "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE",
+    # A driver that vanished with its machine must not hold the ledger's row for hours.
+    "SET tcp_keepalives_idle = 30",
+    "SET tcp_keepalives_interval = 10",
+    "SET tcp_keepalives_count = 3",
+    "SET statement_timeout = 0",
+    "SET idle_in_transaction_session_timeout = 0",
+    "SET client_min_messages = warning",
+)
+_CREATE_LOCK = 0x41744F6E6365
+"""Advisory lock held while a table of ours is made: two CREATE … IF NOT EXISTS at once can collide."""
+_PRUNE_EVERY_S = 60.0
+_ROWS_REFUSED = (psycopg.DataError, psycopg.IntegrityError)
+
+
+def connect(url: str) -> psycopg.Connection[Any]:
+    """A connection outside any transaction, with the settings a delivery needs."""
+    connection: psycopg.Connection[Any] = psycopg.connect(
+        url,
+        autocommit=True,
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        application_name="atonce",
+        client_encoding="UTF8",
+        keepalives_idle=30,
+    )
+    try:
+        connection.execute("; ".join(_SESSION).encode())
+        if connection.execute("SHOW synchronous_commit").fetchone() == ("off",):
+            connection.execute("SET synchronous_commit = on")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class PostgresStore:
+    """`Store` for PostgreSQL."""
+
+    def __init__(self, sink: Postgres, identity: Identity, spark: Any) -> None:
+        self._sink = sink
+        self._pipeline = identity.name
+        self._spark = spark
+        self._pruned_at: float | None = None
+
+    def connect(self) -> psycopg.Connection[Any]:
+        try:
+            return connect(self._sink.url)
+        except psycopg.OperationalError as error:
+            raise RetriableError(f"PostgreSQL at {self._sink.where} does not answer: {words(error)}") from error
+
+    def begin(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute("BEGIN")
+
+    def commit(self, connection: psycopg.Connection[Any]) -> None:
+        try:
+            answer = connection.execute("COMMIT").statusmessage
+        except psycopg.Error as error:
+            if connection.broken or connection.closed or error.sqlstate is None:
+                raise OutcomeUnknown(f"the answer to COMMIT was lost: {words(error)}") from error
+            raise
+        if answer != "COMMIT":
+            # PostgreSQL answers COMMIT in a failed transaction with ROLLBACK, and no error.
+            raise AttemptAborted(f"PostgreSQL answered COMMIT with {answer}: the transaction had failed before")
+
+    def rollback(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute("ROLLBACK")
+
+    def close(self, connection: psycopg.Connection[Any]) -> None:
+        connection.close()
+
+    def prepare(self, connection: psycopg.Connection[Any], ledger: SqlLedger) -> None:
+        # Asked first: CREATE … IF NOT EXISTS needs the right to create even where nothing is to be created.
+        if not _there(connection, ledger.table):
+            self._lock_for_create(connection)
+            ledger.create(connection)
+
+    def write(self, connection: psycopg.Connection[Any], batch: Batch) -> int:
+        target = self._target(connection, batch)
+        if self._sink.mode == "upsert" and not self._sink.orders:
+            require_input_order(batch, f"upsert into {self._sink.table}")
+        if target.staged:
+            return self._stage_and_merge(connection, batch, target)
+        if self._sink.on_error == "stop":
+            return copy_rows(connection, self._spark, batch, target, staged=False).rows
+        connection.execute("SAVEPOINT atonce_rows")
+        try:
+            copied = copy_rows(connection, self._spark, batch, target, staged=False)
+        except _ROWS_REFUSED:
+            # The server refused a row, and COPY is all or nothing: once more, by way of the staging table.
+            connection.execute("ROLLBACK TO SAVEPOINT atonce_rows")
+            return self._stage_and_merge(connection, batch, target)
+        put_aside(connection, target, self._pipeline, batch, copied.dead)
+        return copied.rows
+
+    def translate(self, error: Exception) -> Exception:
+        if isinstance(error, AtOnceError) or not isinstance(error, psycopg.Error):
+            return error
+        said = words(error)
+        if error.sqlstate is None or isinstance(error, psycopg.OperationalError):
+            # Connection lost, shut down, deadlock, serialisation, disk full: COMMIT was not sent, nothing is visible.
+            return AttemptAborted(f"PostgreSQL at {self._sink.where}: {said}. Nothing of this attempt is visible.")
+        if isinstance(error, _ROWS_REFUSED):
+            return UndeliverableRow(f"PostgreSQL refused a row for {self._sink.table}: {said}")
+        return RefusedError(f"PostgreSQL at {self._sink.where} refused: {said}")
+
+    def _target(self, connection: psycopg.Connection[Any], batch: Batch) -> Target:
+        if self._sink.create and not _there(connection, qualified(self._sink.table)):
+            self._lock_for_create(connection)
+        return resolve(connection, self._sink, batch.df.schema)
+
+    def _stage_and_merge(self, connection: psycopg.Connection[Any], batch: Batch, target: Target) -> int:
+        connection.execute(target.create_staging().encode())
+        if self._sink.dedupe is not None:
+            self._prepare_seen(connection, target)
+        copied = copy_rows(connection, self._spark, batch, target, staged=True)
+        rows, refused = merge(connection, batch, target, self._pipeline)
+        put_aside(connection, target, self._pipeline, batch, [*copied.dead, *refused])
+        return rows
+
+    def _prepare_seen(self, connection: psycopg.Connection[Any], target: Target) -> None:
+        if not _there(connection, target.seen):
+            self._lock_for_create(connection)
+            connection.execute(target.create_seen().encode())
+        now = time.monotonic()
+        if self._sink.keep_s is not None and (self._pruned_at is None or now - self._pruned_at > _PRUNE_EVERY_S):
+            prune(connection, target, self._pipeline)
+            self._pruned_at = now
+
+    def _lock_for_create(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
+
+
+def _there(connection: psycopg.Connection[Any], quoted_table: str) -> bool:
+    return connection.execute("SELECT to_regclass(%s)", (quoted_table,)).fetchone() != (None,)

@@ -1,0 +1,120 @@
+"""What a Spark task does for the PostgreSQL sink: check rows, encode them for COPY, stream them to the driver."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from atonce.sinks.postgres_copy import encode, string_buffers, valid_rows
+from atonce.sinks.postgres_kernels import BAD_UTF8, NUL_BYTE, TOO_LONG, check_text, hex_to_uuid
+from atonce.sinks.postgres_types import Column
+from atonce.sinks.sql_bad_rows import bad_row
+from atonce.sinks.sql_intake import BAD, DATA, DEAD, Feed
+
+ROWS_PER_FRAME = 8_192
+"""Small enough that the encoder's scattered writes stay in the processor's cache."""
+
+TASK_COLUMN, ROW_COLUMN = "atonce_task", "atonce_row"
+NUMBERING = (
+    Column(name=TASK_COLUMN, spark="bigint", wire="int8", sql="bigint"),
+    Column(name=ROW_COLUMN, spark="bigint", wire="int8", sql="bigint"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyTask:
+    """Everything a task needs, shipped with it. The DataFrame's columns come in the order of `columns`."""
+
+    address: tuple[str, int]
+    token: str
+    columns: tuple[Column, ...]
+    copied: int
+    """How many of `columns`, from the first, are in the COPY stream; the rest only names rows."""
+    numbered: bool
+    """Whether each row also carries its Spark partition and its number in it."""
+    dead_letter: bool
+
+    def run(self, batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition, attempt = context.partitionId(), context.taskAttemptId()
+        # Asked for before the first row is read: an attempt that fails while reading its input counts as one, too.
+        feed = Feed(self.address, self.token, partition, attempt)
+        try:
+            seen = 0
+            for batch in batches:
+                for at in range(0, batch.num_rows, ROWS_PER_FRAME):
+                    piece = batch.slice(at, ROWS_PER_FRAME)
+                    self._send(feed, piece, partition, seen)
+                    seen += piece.num_rows
+            feed.finish()
+        finally:
+            feed.close()
+        found = [[partition], [attempt], [feed.rows], [feed.bytes]]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(values, pa.int64()) for values in found],
+            names=["partition", "attempt", "row_count", "byte_count"],
+        )
+
+    def _send(self, feed: Feed, piece: Any, partition: int, first_row: int) -> None:
+        arrays = list(piece.columns[: self.copied])
+        numbers = np.arange(first_row, first_row + piece.num_rows, dtype=np.int64)
+        bad = find_bad(arrays, self.columns[: self.copied])
+        if bad:
+            rows = piece.take(pa.array(sorted(bad))).rename_columns([c.name for c in self.columns]).to_pylist()
+            found = [bad_row(row, bad[index]) for row, index in zip(rows, sorted(bad), strict=True)]
+            if not self.dead_letter:
+                feed.send(BAD, json.dumps(found[0]).encode())
+                raise ValueError(f"undeliverable row: {found[0]['reason']}")
+            feed.send(DEAD, json.dumps(found).encode())
+            keep = np.ones(piece.num_rows, bool)
+            keep[list(bad)] = False
+            arrays = [array.filter(pa.array(keep)) for array in arrays]
+            numbers = numbers[keep]
+        columns = self.columns[: self.copied]
+        if self.numbered:
+            arrays += [pa.array(np.full(len(numbers), partition, np.int64)), pa.array(numbers)]
+            columns += NUMBERING
+        if len(numbers):
+            feed.send(DATA, memoryview(encode(arrays, columns)), len(numbers))
+
+
+def find_bad(arrays: list[Any], columns: tuple[Column, ...]) -> dict[int, str]:
+    """Row → why PostgreSQL would refuse it; only what can be told without asking."""
+    bad: dict[int, str] = {}
+    for array, column in zip(arrays, columns, strict=True):
+        valid = valid_rows(array)
+        if column.required and len(valid):
+            for row in np.flatnonzero(valid == 0).tolist():
+                bad.setdefault(row, f"column {column.name} is null, and null is not allowed there")
+        if column.wire in ("text", "json", "jsonb"):
+            offsets, data = string_buffers(array)
+            limit = -1 if column.max_chars is None else column.max_chars
+            codes = check_text(offsets, data, valid, limit)
+            for row in np.flatnonzero(codes).tolist():
+                bad.setdefault(
+                    row, f"column {column.name} {_TEXT_REASONS[int(codes[row])]}{_limit(column, codes[row])}"
+                )
+        elif column.wire == "uuid":
+            offsets, data = string_buffers(array)
+            _, good = hex_to_uuid(offsets, data, valid)
+            for row in np.flatnonzero(good == 0).tolist():
+                bad.setdefault(row, f"column {column.name} is not a UUID")
+    return bad
+
+
+_TEXT_REASONS = {
+    BAD_UTF8: "is not valid UTF-8",
+    NUL_BYTE: "holds a NUL byte, which PostgreSQL's text cannot",
+    TOO_LONG: "is longer than",
+}
+
+
+def _limit(column: Column, code: int) -> str:
+    return f" {column.sql}" if code == TOO_LONG else ""

@@ -1,0 +1,68 @@
+"""Rows that cannot be delivered: how they are named to people, and how they stand in a dead-letter table."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from atonce.errors import UndeliverableRow
+from atonce.sinks.contract import Batch
+
+POSITION = ("topic", "partition", "offset")
+"""Columns of Kafka's that name a row's place in the input, when the DataFrame carries them."""
+DEAD_LETTER_COLUMNS = ("pipeline", "batch_id", "input_topic", "input_partition", "input_offset", "reason", "row_json")
+
+_SHOWN = 300
+
+
+def as_json(row: Mapping[str, Any]) -> str:
+    """The row for people and for repair; bytes that are not text stand as base64."""
+    return json.dumps({name: _plain(value) for name, value in row.items()}, default=str)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    return value
+
+
+def bad_row(row: Mapping[str, Any], reason: str) -> dict[str, Any]:
+    """One bad row as it travels from a task to the driver."""
+    topic, partition, offset = (row.get(name) for name in POSITION)
+    return {"topic": topic, "partition": partition, "offset": offset, "reason": reason, "row": as_json(row)}
+
+
+def undeliverable(bad: Mapping[str, Any], table: str, batch: Batch) -> UndeliverableRow:
+    """What stops the pipeline: where the row stands in the input, why it does not fit, and what can be done."""
+    if bad.get("offset") is not None:
+        topic = f"topic {bad['topic']}, " if bad.get("topic") else ""
+        where = f"{topic}partition {bad.get('partition')}, offset {bad['offset']}"
+    else:
+        where = f"batch {batch.plan.batch_id}{_span(batch)} (keep the columns partition and offset to have it named)"
+    shown = str(bad.get("row", ""))
+    shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+    return UndeliverableRow(
+        f"a row cannot be delivered to {table}: {bad['reason']}. It comes from {where}. Row: {shown}. Nothing of the "
+        'batch was delivered. Next: repair it in the transform, or set on_error="dead-letter" to put such rows aside.'
+    )
+
+
+def _span(batch: Batch) -> str:
+    start, end = batch.plan.start, batch.plan.end
+    if start is None or end is None:
+        return ""
+    parts = [
+        f"{name} from {start.get(name, 0)} to {end[name]}" for name in sorted(end) if end[name] > start.get(name, 0)
+    ]
+    return f" ({'; '.join(parts[:8])})" if parts else ""
+
+
+def dead_letter_values(bad: Mapping[str, Any], pipeline: str, batch_id: int) -> tuple[Any, ...]:
+    """In the order of `DEAD_LETTER_COLUMNS`. Text columns of databases hold no NUL, so it is spelt out."""
+    text = [str(bad[name]).replace("\x00", "\\u0000") for name in ("reason", "row")]
+    return (pipeline, batch_id, bad.get("topic"), bad.get("partition"), bad.get("offset"), *text)

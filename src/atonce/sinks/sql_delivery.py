@@ -1,0 +1,227 @@
+"""An open database sink: output and ledger in one transaction, and every unknown outcome resolved before going on.
+
+The same for every database; what differs between them stands behind `Store`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from atonce.errors import AttemptAborted, OutcomeUnknown, RetriableError
+from atonce.ledger.progress import Progress
+from atonce.ledger.sql import SqlLedger, matches
+from atonce.sinks.contract import Batch, Identity, Moment
+from atonce.sinks.sql_timer import DEFAULT_INTERVAL_S, ProgressTimer
+
+RESOLVE_LIMIT_S = 60.0
+"""How long a lost database may take to come back before the engine is told; the doubt is kept until then and after."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+
+_log = logging.getLogger("atonce")
+_Result = TypeVar("_Result")
+
+
+class Store(Protocol):
+    """One database: connections, transactions, and how a batch is written inside one."""
+
+    def connect(self) -> Any:
+        """A new connection outside any transaction. `RetriableError` when the database does not answer."""
+
+    def begin(self, connection: Any) -> None: ...
+
+    def commit(self, connection: Any) -> None:
+        """Raises `OutcomeUnknown` when the answer was lost, anything else when it certainly did not commit."""
+
+    def rollback(self, connection: Any) -> None: ...
+
+    def close(self, connection: Any) -> None: ...
+
+    def prepare(self, connection: Any, ledger: SqlLedger) -> None:
+        """Inside a transaction: make the ledger's table if it is missing."""
+
+    def write(self, connection: Any, batch: Batch) -> int:
+        """Inside a transaction: write the batch's rows, and return how many."""
+
+    def translate(self, error: Exception) -> Exception:
+        """The database's error in our own words: who must act."""
+
+
+class OpenSqlSink:
+    """`OpenSink` over a `Store`. One connection for deliveries, one for the timer; both made when first needed."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        store: Store,
+        ledger: SqlLedger,
+        *,
+        timer_interval_s: float = DEFAULT_INTERVAL_S,
+        resolve_limit_s: float = RESOLVE_LIMIT_S,
+    ) -> None:
+        self._identity = identity
+        self._store = store
+        self._ledger = ledger
+        self._resolve_limit_s = resolve_limit_s
+        self._connection: Any = None
+        self._doubt: Progress | None = None
+        self._claimed = False
+        self._timer = ProgressTimer(self._record_from_timer, timer_interval_s)
+        self._timer_connection: Any = None
+        self._closing = threading.Event()
+
+    def claim(self) -> Progress | None:
+        def work(connection: Any) -> Progress | None:
+            self._store.prepare(connection, self._ledger)
+            # A second claim by the same instance must not take the pipeline back from one that replaced it.
+            return self._ledger.reclaim(connection) if self._claimed else self._ledger.claim(connection)
+
+        recorded = self._until_answered(work)
+        self._claimed = True
+        self._doubt = None
+        return recorded
+
+    def output(self, batch: Batch) -> int | None:
+        return self._transaction(lambda connection: self._store.write(connection, batch))
+
+    def progress(self, progress: Progress) -> None:
+        sequence = self._ledger.next_sequence()
+        # Sent again after a lost answer it carries the same number: recorded twice it changes nothing.
+        self._until_answered(lambda connection: self._ledger.advance(connection, progress, sequence))
+
+    def progress_on_timer(self, progress: Progress) -> None:
+        self._timer.hand_over(progress, self._ledger.next_sequence())
+
+    def output_and_progress(self, batch: Batch, progress: Progress) -> int | None:
+        if self._doubt is not None and self._is_in(progress, batch):
+            return None
+
+        def work(connection: Any) -> int:
+            rows = self._store.write(connection, batch)
+            batch.watch("output-done", {"rows": rows})
+            self._ledger.advance(connection, progress)
+            batch.watch("progress-done", {})
+            return rows
+
+        rows: int | None = None
+        try:
+            rows = self._transaction(work, batch.watch, progress)
+        except OutcomeUnknown:
+            if not self._is_in(progress, batch):
+                batch.watch("aborted", {"reason": "the commit did not arrive"})
+                raise AttemptAborted(
+                    f"pipeline {self._identity.name}: the connection was lost at COMMIT of batch {progress.batch_id}; "
+                    "the ledger shows that it did not arrive, so nothing of it is visible. It runs again."
+                ) from None
+        except RetriableError as error:
+            batch.watch("aborted", {"reason": str(error)})
+            raise
+        batch.watch("committed", {"rows": rows})
+        return rows
+
+    def settle(self) -> None:
+        """Rows are visible once their transaction is answered; what can be behind is the timer."""
+        self._timer.flush()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._timer.stop()
+        try:
+            self._timer.flush()
+        except Exception as error:
+            _log.warning("pipeline %s: its last progress was not recorded: %s", self._identity.name, error)
+        self._drop()
+        if self._timer_connection is not None:
+            self._store.close(self._timer_connection)
+            self._timer_connection = None
+
+    def _transaction(
+        self,
+        work: Callable[[Any], _Result],
+        watch: Callable[[Moment, dict[str, Any]], None] | None = None,
+        progress: Progress | None = None,
+    ) -> _Result:
+        """One transaction. Whatever is raised before COMMIT is sent means that nothing of it is visible."""
+        try:
+            if self._connection is None:
+                self._connection = self._store.connect()
+            connection = self._connection
+            self._store.begin(connection)
+            result = work(connection)
+            if watch is not None:
+                watch("committing", {})
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, Exception):
+                raise self._store.translate(error) from error
+            raise
+        if progress is not None:
+            self._doubt = progress  # from here on, whatever interrupts us, the next delivery asks the ledger first
+        try:
+            self._store.commit(connection)
+        except OutcomeUnknown:
+            self._drop()
+            raise
+        except Exception as error:
+            self._roll_back()
+            if progress is not None:
+                self._doubt = None
+            raise self._store.translate(error) from error
+        except BaseException:
+            self._drop()
+            raise
+        if progress is not None:
+            self._doubt = None
+        return result
+
+    def _is_in(self, progress: Progress, batch: Batch) -> bool:
+        """Resolve a commit in doubt: raise our epoch, which waits for it or shuts it out, then compare."""
+        batch.watch("retrying", {"reason": "a commit's outcome is unknown; asking the ledger"})
+        recorded = self._until_answered(self._ledger.reclaim)
+        self._doubt = None
+        return matches(recorded, progress)
+
+    def _until_answered(self, work: Callable[[Any], _Result]) -> _Result:
+        """Run a transaction that may safely run twice until the database answers, within a limit."""
+        deadline = time.monotonic() + self._resolve_limit_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return self._transaction(work)
+            except RetriableError as error:
+                self._drop()
+                if time.monotonic() + pause_s > deadline:
+                    raise
+                _log.info("pipeline %s: %s; trying again", self._identity.name, error)
+                self._closing.wait(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _record_from_timer(self, progress: Progress, sequence: int) -> None:
+        try:
+            if self._timer_connection is None:
+                self._timer_connection = self._store.connect()
+            self._store.begin(self._timer_connection)
+            self._ledger.advance(self._timer_connection, progress, sequence)
+            self._store.commit(self._timer_connection)
+        except Exception as error:
+            connection, self._timer_connection = self._timer_connection, None
+            if connection is not None:
+                self._store.close(connection)
+            raise self._store.translate(error) from error
+
+    def _roll_back(self) -> None:
+        if self._connection is not None:
+            try:
+                self._store.rollback(self._connection)
+            except Exception:
+                self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                self._store.close(connection)

@@ -1,0 +1,77 @@
+"""The Spark job of a batch as database sinks see it: what its failure means, its order, and one row of it again."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from atonce.errors import AtOnceError, AttemptAborted, RefusedError
+from atonce.sinks.contract import Batch
+from atonce.sinks.sql_intake import REFUSAL
+
+_PASSING = re.compile(
+    "Python worker exited unexpectedly|ExecutorLost|executor lost|FetchFailed|Connection reset|Connection refused"
+    "|Remote RPC client disassociated|worker decommissioned|the driver gave up this batch|" + re.escape(REFUSAL),
+    re.IGNORECASE,
+)
+
+
+def column(name: str) -> str:
+    """A column's name as Spark's expressions quote it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def map_in_arrow(df: Any, function: Callable[[Iterator[Any]], Iterator[Any]], schema: Any) -> Any:
+    """`df.mapInArrow`, without pandas: Spark's own asks for it at this point and then makes no use of it."""
+    from pyspark.sql import DataFrame
+    from pyspark.util import PythonEvalType
+
+    vectorized_udf = importlib.import_module("pyspark.sql.pandas.functions").vectorized_udf
+    udf = vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    made = udf(*[df[column(name)] for name in df.columns])
+    return DataFrame(df._jdf.mapInArrow(made._jc, False, None), df.sparkSession)
+
+
+def job_failed(error: Exception, cut_off: bool) -> Exception:
+    """A lost worker, executor or attempt is passing trouble; what the user's own code raises stays itself."""
+    if isinstance(error, AtOnceError) or not _PASSING.search(str(error)):
+        return error
+    first = next((line.strip() for line in str(error).splitlines() if _PASSING.search(line)), "")
+    why = "a task was cut off before it had delivered everything" if cut_off else "a task was lost"
+    return AttemptAborted(f"{why}: {first[:300]}. Nothing of this attempt is visible, the batch runs again.")
+
+
+def require_input_order(batch: Batch, what: str) -> None:
+    """Refuse when nothing says which of two rows came last: an opaque source, or a shuffle that mixed the rows."""
+    if batch.plan.start is None:
+        reason = "this source has no order of its own"
+    elif "Shuffle" in batch.df._jdf.queryExecution().toRdd().toDebugString():
+        reason = "the transform shuffles rows, so their order in the input is lost"
+    else:
+        return
+    raise RefusedError(
+        f"{what} needs to know which row of a key is the last, and {reason}. Nothing was delivered. "
+        'Next: name the column(s) that say so, e.g. order_by="offset".'
+    )
+
+
+def find_row(batch: Batch, names: list[str], partition: int, number: int) -> dict[str, Any] | None:
+    """Row `number` of Spark partition `partition`, by running the batch once more. Only for telling people."""
+
+    def pick(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        if TaskContext.get().partitionId() != partition:
+            return
+        before = 0
+        for found in batches:
+            if before <= number < before + found.num_rows:
+                yield found.slice(number - before, 1)
+                return
+            before += found.num_rows
+
+    wanted = batch.df.select(*[column(name) for name in names])
+    rows = map_in_arrow(wanted, pick, wanted.schema).collect()
+    return rows[0].asDict() if rows else None
