@@ -12,6 +12,7 @@ from kafka.protocol.admin import (
     DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
+    DescribeQuorumRequest,
     ListGroupsRequest,
 )
 from kafka.protocol.metadata import MetadataRequest
@@ -19,7 +20,7 @@ from kafka.protocol.metadata import MetadataRequest
 from atonce.client.cluster import Cluster
 from atonce.client.errors import BrokerRefused, Code, TopicMissing, raise_for
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, committed, list_offsets
-from atonce.errors import UsageError
+from atonce.errors import AtOnceError, UsageError
 
 TIMEOUT_MS = 30_000
 _BROKER, _TOPIC = 4, 2
@@ -169,6 +170,24 @@ def delete_topic(cluster: Cluster, name: str) -> None:
     if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
         raise TopicMissing(f"there is no topic {name} to delete")
     _raise_with_words(result, f"deleting topic {name}")
+
+
+def controller_time_ms(cluster: Cluster) -> int | None:
+    """The controller's clock, milliseconds since the epoch; None where the cluster does not tell.
+
+    Kafka has no request for the time, but the leader of the metadata quorum stamps its own state when asked.
+    """
+    topic = DescribeQuorumRequest.TopicData
+    wanted = topic(topic_name="__cluster_metadata", partitions=[topic.PartitionData(partition_index=0)])
+    try:
+        answer = cluster.call(DescribeQuorumRequest(topics=[wanted], min_version=1))
+    except AtOnceError:
+        return None  # not a KRaft cluster, or an embedded broker
+    if answer.error_code != Code.NONE or not answer.topics:
+        return None
+    state = answer.topics[0].partitions[0]
+    stamps = [voter.last_caught_up_timestamp for voter in state.current_voters if voter.replica_id == state.leader_id]
+    return int(stamps[0]) if stamps and stamps[0] > 0 else None
 
 
 def broker_settings(cluster: Cluster, broker: int) -> dict[str, str]:
