@@ -8,7 +8,8 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,38 @@ from atonce.errors import UsageError
 from atonce.pipeline import ARROW_SCHEMA, Pipeline
 
 KEYS = (
-    "name", "guarantee", "source", "transform", "map_arrow", "map_arrow_schema", "sink", "mode", "checkpoint", "trigger",
-    "master", "spark", "metrics",
-)  # fmt: skip
-SOURCES = {"kafka": "atonce.client.topic:Kafka", "files": "atonce.sources.files:Files", "table": "atonce.sources.table:Table"}
+    "name",
+    "guarantee",
+    "source",
+    "transform",
+    "map_arrow",
+    "map_arrow_schema",
+    "sink",
+    "mode",
+    "checkpoint",
+    "trigger",
+    "master",
+    "spark",
+    "metrics",
+)
+SOURCES = {
+    "kafka": "atonce.client.topic:Kafka",
+    "files": "atonce.sources.files:Files",
+    "table": "atonce.sources.table:Table",
+}
 SINKS = {
     "kafka": "atonce.client.topic:Kafka",
     "postgres": "atonce.sinks.postgres:Postgres",
     "sqlite": "atonce.sinks.sqlite:SQLite",
 }
 CONNECTOR_OPTIONS = (
-    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition",
-    "maxBytesPerTrigger", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
-)  # fmt: skip
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxBytesPerTrigger",
+)
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -55,7 +75,7 @@ class File:
         except OSError as error:
             raise UsageError(f"cannot read {self.path}: {error.strerror}") from None
         try:
-            node = yaml.compose(text, Loader=yaml.SafeLoader)
+            node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             where = f"{self.path}:{mark.line + 1}" if mark else str(self.path)
@@ -106,7 +126,8 @@ def load(path: Path | str) -> tuple[Pipeline, dict[str, Any]]:
     keys = file.mapping(file.root(), "a pipeline file")
     for key, (line, _) in keys.items():
         if key not in KEYS:
-            raise file.error(line, f"{key!r} is not a key of a pipeline; allowed are {', '.join(KEYS)}{_nearest(key, KEYS)}")
+            allowed = f"allowed are {', '.join(KEYS)}{_nearest(key, KEYS)}"
+            raise file.error(line, f"{key!r} is not a key of a pipeline; {allowed}")
     for key in ("name", "source", "sink"):
         if key not in keys:
             raise file.error(1, f"the key {key!r} is missing")
@@ -145,18 +166,19 @@ def resolve(target: str) -> Any:
 
 
 def _with_settings(file: File, pipeline: Pipeline, plain: dict[str, Value]) -> Pipeline:
-    from dataclasses import replace
-
     for key in ("guarantee", "checkpoint", "trigger", "master"):
         if key in plain:
-            value = plain[key]
-            pipeline = _told(file, value.line, lambda v=value, k=key: replace(pipeline, **{k: str(v.data)}))  # type: ignore[misc]
+            pipeline = _told(file, plain[key].line, partial(_replaced, pipeline, key, str(plain[key].data)))
     if "spark" in plain:
         settings = plain["spark"]
         if not isinstance(settings.data, dict):
             raise file.error(settings.line, "spark must be a mapping of Spark settings")
         pipeline = replace(pipeline, spark={key: _as_text(value) for key, value in settings.data.items()})
     return pipeline
+
+
+def _replaced(pipeline: Pipeline, key: str, value: Any) -> Pipeline:
+    return replace(pipeline, **{key: value})
 
 
 def _with_transforms(file: File, pipeline: Pipeline, plain: dict[str, Value]) -> Pipeline:
@@ -170,7 +192,7 @@ def _with_transforms(file: File, pipeline: Pipeline, plain: dict[str, Value]) ->
         for each in value.data if isinstance(value.data, list) else [value.data]:
             text = str(each).strip()
             named = _FUNCTION.fullmatch(text)
-            pipeline = pipeline.transform(_told(file, value.line, lambda t=text: resolve(t)) if named else text)  # type: ignore[misc]
+            pipeline = pipeline.transform(_told(file, value.line, partial(resolve, text)) if named else text)
     return pipeline
 
 
@@ -196,7 +218,8 @@ def _part(file: File, found: tuple[int, yaml.Node], what: str, kinds: dict[str, 
         else:
             raise file.error(
                 key_line,
-                f"{key!r} is not a key of {what}.{kind}; allowed are {', '.join(allowed)}{_nearest(key, tuple(allowed))}",
+                f"{key!r} is not a key of {what}.{kind}; allowed are "
+                f"{', '.join(allowed)}{_nearest(key, tuple(allowed))}",
             )
     for key in ("config", "options"):
         if key in arguments and isinstance(arguments[key], dict):

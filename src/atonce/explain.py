@@ -5,7 +5,7 @@ from __future__ import annotations
 from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, strongest
 
 ORDER_WORDS = {
-    Guarantee.NONE: "progress goes out on a timer, output when it is ready: a crash may lose records, repeat them, or both",
+    Guarantee.NONE: "progress on a timer, output when it is ready: a crash may lose records, repeat them, or both",
     Guarantee.AT_MOST_ONCE: "progress first, then output: a crash in between loses records and never repeats one",
     Guarantee.AT_LEAST_ONCE: "output first, then progress: a crash in between repeats records and never loses one",
     Guarantee.EFFECTIVELY_ONCE: "output and progress in one atomic commit: a crash leaves both or neither",

@@ -1,4 +1,4 @@
-"""`Pipeline`: a source, a transform and a sink at a declared guarantee; and `deliver`, the sinks for any Spark stream."""
+"""`Pipeline`: source, transform and sink at a declared guarantee; and `deliver`, the sinks for any Spark stream."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from atonce.client.topic import Kafka
+from atonce.engine.local_broker import broker_for
 from atonce.engine.observer import Observer, Silent
+from atonce.engine.rewind import Rewind, rewind, target_positions
 from atonce.engine.run import Job, Run
 from atonce.engine.session import session
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
 from atonce.sinks.contract import OpenSink, Sink
+from atonce.sinks.sql_job import map_in_arrow
 from atonce.sources.contract import Source
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
@@ -89,7 +92,7 @@ class Pipeline:
 
     def run(self, available_now: bool = False) -> None:
         """Until stopped (Ctrl-C and SIGTERM finish or abort the running batch), or until all input is delivered."""
-        with self.running(available_now) as run, _stopped_by_signals(run):
+        with self.running(available_now) as run, stopped_by_signals(run):
             run.start()
             run.wait()
 
@@ -113,6 +116,28 @@ class Pipeline:
 
         source, sink = self._parts()
         return explanation(self.name, self.level, source.traits(), sink.traits(), self.checkpoint_path())
+
+    def reset(self, to: str, agree: Callable[[Rewind], None] = lambda _: None) -> str | None:
+        """Rewinds a stopped pipeline to `earliest`, `latest` or offsets. Returns where the old checkpoint went."""
+        with broker_for(self.source, self.sink, self.say) as servers:
+            here = self if servers is None else self.at(servers)
+            source, sink = here._parts()
+            source.check()
+            sink.check()
+            kafka = here.source if isinstance(here.source, Kafka) else None
+            return rewind(
+                name=self.name,
+                guarantee=self.level,
+                fingerprint=here.fingerprint(),
+                source=source,
+                sink=sink,
+                to=target_positions(source, kafka, to),
+                checkpoint=self.checkpoint_path(),
+                input_servers=kafka.servers if kafka else None,
+                input_config=dict(kafka.config) if kafka else {},
+                spark=session(here.master, here.spark),
+                agree=agree,
+            )
 
     def verify(self, **options: Any) -> Any:
         """Kills it at every failure point and reports what was lost or duplicated."""
@@ -147,8 +172,6 @@ class Pipeline:
     @contextlib.contextmanager
     def running(self, available_now: bool = False) -> Iterator[Run]:
         """Everything checked and open, nothing delivered yet."""
-        from atonce.engine.local_broker import broker_for
-
         source, sink = self._parts()
         require(self.level, source.traits(), sink.traits())
         with broker_for(self.source, self.sink, self.say) as servers:
@@ -216,7 +239,7 @@ class Pipeline:
     def _build(self, encoded: bool, hooked: bool) -> Callable[[Any, Any], Any]:
         def build(df: Any, _: Any) -> Any:
             if self.arrow is not None and not hooked:
-                df = df.mapInArrow(_Each(self.arrow), self.arrow_schema)
+                df = map_in_arrow(df, _Each(self.arrow), self.arrow_schema)
             for fn in self.transforms:
                 df = _apply(fn, df)
             return df
@@ -310,7 +333,7 @@ def _source_text(fn: Transform) -> str:
 
 
 @contextlib.contextmanager
-def _stopped_by_signals(run: Run) -> Iterator[None]:
+def stopped_by_signals(run: Run) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask the run to stop; only the main thread can listen to signals."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,7 +1,7 @@
 """Spark's checkpoint, read as what it is: the write-ahead log of what was planned.
 
-Inside `foreachBatch`, `offsets/N` is there and `commits/N` is not. Line 1 of an offsets file is its version (only `v1` is
-understood), line 2 metadata, then one JSON line per source: the *end* of batch N. Its start is the end of N - 1.
+Inside `foreachBatch`, `offsets/N` is there and `commits/N` is not. Line 1 of an offsets file is its version (only `v1`
+is understood), line 2 metadata, then one JSON line per source: the *end* of batch N. Its start is the end of N - 1.
 The start of batch 0 stands nowhere in Spark's files, so a fresh checkpoint gets `atonce.json` with it: a stateful
 batch 0 that must be executed again has to read the same rows.
 """

@@ -56,7 +56,7 @@ def resume(
     name: str,
     say: Callable[[str], None],
 ) -> Beginning:
-    """With a ledger: which checkpoint to go on with. May set the present one aside; the ledger is never changed here."""
+    """With a ledger: which checkpoint to go on with. May set the present one aside; the ledger stays as it is."""
     planned = checkpoint.planned()
     if planned is None:
         return _from_ledger(checkpoint, recorded, name)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,9 @@ LOCAL_DEFAULTS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # On a local disk this halves the cost of the offset and commit logs (41-54 ms instead of 100-140 per batch).
-    "spark.sql.streaming.checkpointFileManagerClass": "
-    "f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     # Starting the JVM: a small machine gains more from quick start-up than from the optimising tiers' profiles.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=4",
 }
@@ -54,11 +57,22 @@ logger.scheduler.name = org.apache.spark.scheduler
 logger.scheduler.level = off
 logger.python.name = org.apache.spark.api.python
 logger.python.level = off
+# Spark takes this one's level as the root's and says so on standard error when the two differ.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 logger.datasources.name = org.apache.spark.sql.execution.datasources
 logger.datasources.level = off
 logger.foreach.name = org.apache.spark.sql.execution.streaming.sources
 logger.foreach.level = off
 """
+
+
+_NOISE = (
+    b"WARNING: Using incubator modules",
+    b"Setting default log level",
+    b"To adjust logging level",
+    b"Picked up JAVA_TOOL_OPTIONS",
+)
 
 
 def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> Any:
@@ -73,7 +87,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
         builder = SparkSession.builder.master(master).appName("atonce")
         for key, value in settings(master, conf).items():
             builder = builder.config(key, value)
-        running = builder.getOrCreate()
+        with _without_noise():
+            running = builder.getOrCreate()
     else:
         for key, value in (conf or {}).items():
             if running.conf.isModifiable(key):
@@ -91,6 +106,28 @@ def settings(master: str, conf: Mapping[str, str] | None = None) -> dict[str, st
     chosen["spark.driver.extraJavaOptions"] = f"{chosen.get('spark.driver.extraJavaOptions', '')} {quiet}".strip()
     chosen.update(conf or {})
     return chosen
+
+
+@contextlib.contextmanager
+def _without_noise() -> Iterator[None]:
+    """The JVM inherits standard error; what it always says when it starts is dropped, the rest is passed on."""
+    reading, writing = os.pipe()
+    real = os.dup(2)
+    os.dup2(writing, 2)
+    os.close(writing)
+    threading.Thread(target=_pass_on, args=(reading, real), name="atonce-jvm-stderr", daemon=True).start()
+    try:
+        yield
+    finally:
+        os.dup2(real, 2)
+
+
+def _pass_on(reading: int, real: int) -> None:
+    with os.fdopen(reading, "rb") as lines:
+        for line in lines:
+            if not line.startswith(_NOISE):
+                with contextlib.suppress(OSError):
+                    os.write(real, line)
 
 
 def _log4j_file() -> Path:

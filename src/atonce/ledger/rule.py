@@ -72,5 +72,6 @@ def mismatch_text(plan: Plan, ledger: Positions) -> str:
     return (
         f"batch {plan.batch_id} of query {plan.query_id} does not begin where the ledger ends ({what}). "
         + "; ".join(rows[:8])
-        + ". Nothing was delivered. Next: restore ledger and checkpoint to the same moment, or start over with `atonce reset`."
+        + ". Nothing was delivered. Next: restore ledger and checkpoint to the same moment, or start over with "
+        "`atonce reset`."
     )

@@ -12,7 +12,7 @@ AUTO_COMMIT_INTERVAL_S = 5.0
 
 
 class TimedCommits:
-    """Commits the newest progress every `interval_s`. A failed commit is repeated only while nothing newer succeeded."""
+    """Commits the newest progress every `interval_s`; one that failed is repeated while nothing newer succeeded."""
 
     def __init__(self, commit: Callable[[Progress], None], interval_s: float = AUTO_COMMIT_INTERVAL_S) -> None:
         self._commit = commit

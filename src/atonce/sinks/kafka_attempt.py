@@ -13,6 +13,7 @@ from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder
 from atonce.sinks.kafka_lease import LeaseServer
 from atonce.sinks.kafka_send import REPORT_SCHEMA, Report, SendTask, read_reports
 from atonce.sinks.kafka_tally import check
+from atonce.sinks.sql_job import map_in_arrow
 
 SMALL_BATCH_ROWS = 20_000
 """Up to here one task does the whole batch: no shuffle, so one stage less to wait for."""
@@ -90,11 +91,11 @@ class Attempt:
 
         df, small = self._batch.df, is_small(self._batch)
         if small and not self._batch.encoded:
-            return df.coalesce(1).mapInArrow(replace(self._task, encoder=self._encoder), REPORT_SCHEMA)
-        blobs = df if self._batch.encoded else df.mapInArrow(self._encoder, BLOB_SCHEMA)
+            return map_in_arrow(df.coalesce(1), replace(self._task, encoder=self._encoder), REPORT_SCHEMA)
+        blobs = df if self._batch.encoded else map_in_arrow(df, self._encoder, BLOB_SCHEMA)
         slots = self._encoder.targets.slots
         placed = blobs.coalesce(1) if small else blobs.repartitionById(slots, blobs["slot"])
-        return placed.mapInArrow(self._task, REPORT_SCHEMA)
+        return map_in_arrow(placed, self._task, REPORT_SCHEMA)
 
 
 def is_small(batch: Batch) -> bool:

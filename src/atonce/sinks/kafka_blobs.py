@@ -1,8 +1,9 @@
 """Encode before the shuffle: rows become record batches per target partition, and those blobs are what Spark moves.
 
-One blob row is one record batch. Every execution of the encoder has an id of its own (`run`), numbers its blobs per slot
-(`index`), and ends with a footer per slot that says how many there were; so the driver can tell whether every sender saw
-the same executions, and all of them (`kafka_tally`). A *slot* is one sending task; a partition always has the same slot.
+One blob row is one record batch. Every execution of the encoder has an id of its own (`run`), numbers its blobs per
+slot (`index`), and ends with a footer per slot that says how many there were; so the driver can tell whether every
+sender saw the same executions, and all of them (`kafka_tally`). A *slot* is one sending task; a partition always has
+the same slot.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The lease: the driver grants each (attempt, output partition) the right to write, once.
 
-Python tasks cannot see a stage retry, a second attempt's first batch can look like a retry and be acked, and between the
-answer to EndTxn and the marker a broker still takes the old epoch's next sequence. So a sender asks the driver before
-its first byte to a partition. A second request for the same partition means a second attempt: under effectively-once the
-batch is aborted and runs again, under at-most-once the second attempt writes nothing.
+Python tasks cannot see a stage retry, a second attempt's first batch can look like a retry and be acked, and between
+the answer to EndTxn and the marker a broker still takes the old epoch's next sequence. So a sender asks the driver
+before its first byte to a partition. A second request for the same partition means a second attempt: under
+effectively-once the batch is aborted and runs again, under at-most-once the second attempt writes nothing.
 
 The connection is also the leash: when it breaks, or the driver closes it, the task stops writing.
 """

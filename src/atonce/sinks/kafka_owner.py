@@ -35,12 +35,17 @@ class Owner:
         self.transaction = Transaction(cluster, identity.name, timeout_ms)
         self._open = False
         """Our epoch may have been written with and not ended; it is aborted before the next transaction begins."""
+        self._claimed = False
         self._in_doubt: Progress | None = None
         """A commit that was sent and not answered; it is resolved before anything else happens."""
 
     def claim(self) -> Progress | None:
+        if self._claimed:
+            # A second claim by the same instance must not take the pipeline back from one that replaced it.
+            self._check_claim(self.read())
         for left in reversed(range(_CLAIM_TRIES)):
             self.transaction.init()
+            self._open, self._in_doubt, self._claimed = False, None, True
             recorded = self.read()
             if recorded is None:
                 return None

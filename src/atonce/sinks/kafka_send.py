@@ -133,7 +133,9 @@ def _rows(batch: Any) -> Iterator[_Blob]:
     data, notes = batch.column("data"), batch.column("note").to_pylist()
     for at, values in enumerate(zip(*small, strict=True)):
         cell = data[at]
-        yield _Blob(*values, cell.as_buffer() if cell.is_valid else None, notes[at])
+        slot, topic, partition, records, run, index = values
+        content = cell.as_buffer() if cell.is_valid else None
+        yield _Blob(slot, topic, partition, records, run, index, content, notes[at])
 
 
 def _report(tallies: dict[int, SlotTally], records: int, size: int, notes: list[str]) -> Any:

@@ -1,0 +1,30 @@
+"""`atonce explain`: which guarantee a pipeline can have, why, where progress is kept, and where the promise ends."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from atonce.cli.run import overridden, pipeline_named
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(explain)
+
+
+def explain(
+    pipeline: Annotated[str, typer.Argument(help="A YAML file, or module:attribute of a Pipeline.")],
+    guarantee: Annotated[str | None, typer.Option(help="Explain this level instead of the pipeline's own.")] = None,
+    servers: Annotated[str | None, typer.Option(help="Kafka servers for whatever names none.")] = None,
+) -> None:
+    """Which guarantee source and sink allow, why, where progress is kept. Starts nothing and connects to nothing.
+
+    Examples:
+
+      atonce explain orders.yaml
+
+      atonce explain shop.pipelines:orders --guarantee at-least-once
+    """
+    chosen, _ = pipeline_named(pipeline)
+    print(overridden(chosen, guarantee, servers, None).explain())

@@ -1,0 +1,144 @@
+"""Numbers of a running pipeline, gathered from its events: for the live line, the log lines and Prometheus."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from atonce.engine.observer import Event, Observer, Step
+
+_WINDOW_S = 10.0
+
+
+class Several:
+    """Tells every observer, in order."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def on_event(self, event: Event) -> None:
+        for observer in self._observers:
+            observer.on_event(event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    pipeline: str
+    level: str
+    batch: int | None
+    batches: int
+    rows: int
+    rows_per_s: float
+    commits: int
+    skipped: int
+    aborted: int
+    retries: int
+    restarts: int
+    last_batch_s: float
+    lag: int | None
+    trouble: str
+
+
+class Numbers:
+    """An observer that counts. Thread-safe; `snapshot` is cheap."""
+
+    def __init__(self, pipeline: str, level: str) -> None:
+        self._pipeline, self._level = pipeline, level
+        self._lock = threading.Lock()
+        self._batch: int | None = None
+        self._counts: dict[str, int] = dict.fromkeys(
+            ("batches", "rows", "commits", "skipped", "aborted", "retries", "restarts"), 0
+        )
+        self._planned_at = time.monotonic()
+        self._last_batch_s = 0.0
+        self._recent: deque[tuple[float, int]] = deque()
+        self._trouble = ""
+        self.lag: int | None = None
+
+    def on_event(self, event: Event) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if event.batch_id is not None:
+                self._batch = event.batch_id
+            if event.step is Step.PLANNED:
+                self._planned_at = now
+            elif event.step is Step.DELIVERED:
+                self._counts["batches"] += 1
+                self._counts["commits"] += 1
+                self._counts["rows"] += event.rows or 0
+                self._last_batch_s = now - self._planned_at
+                self._recent.append((now, event.rows or 0))
+                self._trouble = ""
+            elif event.step is Step.SKIPPED:
+                self._counts["skipped"] += 1
+            elif event.step is Step.ABORTED:
+                self._counts["aborted"] += 1
+            elif event.step is Step.RETRYING:
+                self._counts["retries"] += 1
+                self._counts["restarts"] = max(self._counts["restarts"], int(event.facts.get("restarts", 0)))
+                self._trouble = str(event.facts.get("why", ""))
+
+    def snapshot(self) -> Snapshot:
+        now = time.monotonic()
+        with self._lock:
+            while self._recent and now - self._recent[0][0] > _WINDOW_S:
+                self._recent.popleft()
+            span = max(1.0, now - self._recent[0][0]) if self._recent else 1.0
+            return Snapshot(
+                pipeline=self._pipeline,
+                level=self._level,
+                batch=self._batch,
+                rows_per_s=sum(rows for _, rows in self._recent) / span,
+                last_batch_s=self._last_batch_s,
+                lag=self.lag,
+                trouble=self._trouble,
+                **self._counts,
+            )
+
+
+def serve(numbers: Numbers, address: str) -> Any:
+    """Prometheus' text format on http://HOST:PORT/metrics; returns the server."""
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    host, _, port = address.rpartition(":")
+    registry = CollectorRegistry()
+    registry.register(_Collector(numbers))
+    server, _thread = start_http_server(int(port), addr=host or "127.0.0.1", registry=registry)
+    return server
+
+
+class _Collector:
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+
+    def collect(self) -> Any:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        now = self._numbers.snapshot()
+        labels, values = ["pipeline", "guarantee"], [now.pipeline, now.level]
+        counters = {
+            "batches": "Micro-batches delivered.",
+            "rows": "Rows delivered, where the sink tells.",
+            "commits": "Commits of progress.",
+            "skipped": "Batches that the ledger already held.",
+            "aborted": "Attempts that were aborted whole and run again.",
+            "retries": "Times that passing trouble was waited out.",
+            "restarts": "Times that the query was started again.",
+        }
+        for name, words in counters.items():
+            family = CounterMetricFamily(f"atonce_{name}", words, labels=labels)
+            family.add_metric(values, getattr(now, name))
+            yield family
+        gauges = {
+            "last_batch_s": ("last_batch_seconds", "Time the last batch took."),
+            "batch": ("batch_id", "Last batch."),
+        }
+        if now.lag is not None:
+            gauges["lag"] = ("lag_records", "Input records not dealt with yet.")
+        for name, (metric, words) in gauges.items():
+            gauge = GaugeMetricFamily(f"atonce_{metric}", words, labels=labels)
+            gauge.add_metric(values, getattr(now, name) if getattr(now, name) is not None else -1)
+            yield gauge
