@@ -25,6 +25,7 @@ COMMANDS = (
     "broker",
     "kafka",
     "cluster",
+    "postgres",
     "topics",
     "groups",
     "transactions",

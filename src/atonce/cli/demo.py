@@ -1,0 +1,134 @@
+"""`atonce demo`: see a pipeline survive a crash, and the weaker levels fail as they must."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atonce.cli.foreground import stoppable
+from atonce.cli.screen import JsonOption, console, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from atonce.demo.scenario import Result
+
+NEXT = """What to try next:
+  atonce verify examples/copy.yaml      put a pipeline through real failures, one by one
+  atonce explain examples/copy.yaml     which guarantee it can have, and why
+  python examples/orders.py             files, Kafka, Spark and PostgreSQL together
+  docs/tutorial.md                      the same by hand, step by step"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(demo)
+
+
+def demo(
+    orders: Annotated[int, typer.Option(min=1200, max=1_000_000, help="How many orders to send.")] = 2_400,
+    html: Annotated[Path | None, typer.Option(help="Write a report page here.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Write the picture (SVG) here.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run one pipeline under each of the four guarantees, kill it at the worst moments, and count what is left.
+
+    Starts an embedded broker and Spark, publishes orders from a file, and processes them into SQLite. Everything it
+    makes goes away again. Exit code 1 if a level did not show what it must.
+
+    Examples:
+
+      atonce demo
+
+      atonce demo --html demo.html
+    """
+    results: list[Result] = []
+    done = False
+    with stoppable():
+        results = _run(orders, quiet=as_json)
+        done = True
+    if not done:
+        raise typer.Exit(0)
+    from atonce.demo import picture as draw
+
+    if html is not None:
+        html.write_text(draw.page(results))
+    if picture is not None:
+        picture.write_text(draw.svg(results))
+    if as_json:
+        print_json(results)
+    else:
+        _show(results, html)
+    if not all(result.as_promised for result in results):
+        raise typer.Exit(1)
+
+
+def _run(orders: int, quiet: bool) -> list[Result]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from atonce.broker.embedded import Broker
+    from atonce.demo.scenario import Scenario
+    from atonce.guarantee import Guarantee
+
+    scratch = Path(tempfile.mkdtemp(prefix="atonce-demo-"))
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    screen = Console(stderr=True)
+    try:
+        with Progress(*columns, console=screen, disable=quiet or not screen.is_terminal) as bar:
+            job = bar.add_task("starting the embedded broker", total=len(Guarantee) + 2)
+
+            def say(text: str) -> None:
+                bar.update(job, description=text)
+                if not quiet and not screen.is_terminal:
+                    screen.print(f"{time.strftime('%H:%M:%S')} {text}", highlight=False)
+                elif "SIGKILL" in text:
+                    bar.console.print(f"  {text}", highlight=False)
+
+            with Broker(data=scratch / "broker") as broker:
+                bar.advance(job)
+                say(f"publishing {orders:,} orders from a file to Kafka on {broker.servers}")
+                scenario = Scenario(scratch, broker.servers, orders, say)
+                scenario.publish()
+                bar.advance(job)
+                results = []
+                for result in scenario.levels():
+                    results.append(result)
+                    bar.advance(job)
+                return results
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _show(results: Sequence[Result], html: Path | None) -> None:
+    from rich.table import Table
+
+    from atonce.demo.scenario import WHY
+    from atonce.guarantee import BOUNDARY
+
+    table = Table(title="The same pipeline, killed twice between its two writes and recovered", title_justify="left")
+    for name in ("level", "sent", "delivered", "lost", "duplicated", "why"):
+        table.add_column(name, justify="left" if name in ("level", "why") else "right")
+    for result in results:
+        good, bad = "[green]0[/green]", "[red]{:,}[/red]"
+        table.add_row(
+            result.guarantee.value,
+            f"{result.sent:,}",
+            f"{result.delivered:,}",
+            bad.format(result.lost) if result.lost else good,
+            bad.format(result.duplicated) if result.duplicated else good,
+            WHY[result.guarantee],
+        )
+    screen = console()
+    screen.print(table)
+    for result in results:
+        if not result.as_promised:
+            screen.print(f"[red]{result.guarantee.value} did not show what it must: this is a fault of ours[/red]")
+    screen.print(f"\n{BOUNDARY}\n")
+    if html is not None:
+        screen.print(f"Report page: {html}\n")
+    screen.print(NEXT)
