@@ -1,0 +1,296 @@
+"""Open a log after anything: clean close, SIGKILL, power cut.
+
+1. What the manifest lists must be there, at full length. What it does not list below the tail is left-over.
+2. From the newest usable snapshot on, every batch is verified and replayed into producers, epochs and indexes.
+3. A bad batch below the recovery point (or below a snapshot or a sealed segment's end, which prove as much) is damage:
+   refused with file and position. Beyond it, it is a torn tail: cut there, later segments with it.
+4. What was kept beyond the recovery point is written again and synced: after a failed fsync the kernel may show bytes
+   that are not on disk. Only then does the recovery point move, so a crash during recovery changes nothing.
+
+Without a recovery point or a manifest (a directory from elsewhere) every batch of the log must be whole.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from atonce.errors import CorruptLogError
+from atonce.log.config import LogConfig
+from atonce.log.epochs import LeaderEpochs
+from atonce.log.flushing import remove_old_snapshots, save_checkpoint
+from atonce.log.indexes import SegmentIndexes
+from atonce.log.layout import CLEANED, INDEXES, LOG, SNAPSHOT, SWAP, TEMPORARY, Layout
+from atonce.log.manifest import Manifest, SealedSegment
+from atonce.log.producers import Producers
+from atonce.log.recovery_point import RecoveryPoint, RecoveryPointFile
+from atonce.log.replay import rebuilt_indexes, replay_batch
+from atonce.log.segment import SCAN_BYTES, BadBatch, Segment
+from atonce.log.snapshot import Snapshot
+from atonce.log.state import Clock, LogState
+from atonce.log.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_END = 2**63 - 1
+
+
+def open_log(storage: Storage, directory: str, config: LogConfig, clock: Clock) -> LogState:
+    """Create or recover; see PartitionLog.open."""
+    layout = Layout(storage, directory)
+    manifest = Manifest.load(layout)
+    point_file = RecoveryPointFile.open(layout)
+    bases = layout.offsets(LOG)
+    holds_data = bool(manifest and manifest.segments) or any(
+        storage.open(layout.offset_path(base, LOG)).size() for base in bases
+    )
+    nothing_acknowledged = point_file is None or point_file.point.position == 0
+    if not holds_data and nothing_acknowledged and (manifest is None or point_file is None):
+        start = max([*bases, point_file.point.offset if point_file else 0])
+        return _create(layout, config, clock, start, manifest)
+    return _Recovery(layout, config, clock, manifest, point_file).run()
+
+
+def _create(layout: Layout, config: LogConfig, clock: Clock, start: int, manifest: Manifest | None) -> LogState:
+    """A new log, or one whose creation was interrupted: it holds nothing yet."""
+    layout.storage.make_directory(layout.directory)
+    layout.storage.sync_directory(layout.directory.rpartition("/")[0])
+    start = max(start, manifest.log_start_offset if manifest else 0)
+    for base in layout.offsets(LOG):
+        layout.remove(base, LOG)
+    point_file = RecoveryPointFile.create(layout, RecoveryPoint(start, start, 0))
+    segment = Segment.create(layout, start, clock(), config.index_interval_bytes)
+    state = LogState(layout, config, clock, [segment], point_file, log_start_offset=start, checkpoint_offset=start)
+    state.manifest().save(layout)
+    return state
+
+
+class _Recovery:
+    """One run over one directory."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        config: LogConfig,
+        clock: Clock,
+        manifest: Manifest | None,
+        point_file: RecoveryPointFile | None,
+    ) -> None:
+        first = min(layout.offsets(LOG), default=0)
+        self.layout = layout
+        self.config = config
+        self.clock = clock
+        self.strict = manifest is None or point_file is None
+        self.manifest = manifest or Manifest(first_segment=first, log_start_offset=first)
+        self.point_file = point_file
+        self.sealed: list[Segment] = []
+        self.tail: list[Segment] = []
+        self.cut = False
+
+    def run(self) -> LogState:
+        self._complete_swaps()
+        self.sealed = [self._open_sealed(entry) for entry in self.manifest.segments]
+        self.tail = self._open_tail()
+        point = self._believed_point()
+        snapshot = self._newest_snapshot()
+        point = max(point, RecoveryPoint(snapshot.offset, snapshot.segment, snapshot.position))
+        state = self._replay(snapshot, point)
+        self._settle(state, point)
+        return state
+
+    # -- what should be there
+
+    def _complete_swaps(self) -> None:
+        """Finish a compaction that the manifest has committed; throw away one that it has not."""
+        storage, layout = self.layout.storage, self.layout
+        for name in storage.list(layout.directory):
+            if name.endswith((TEMPORARY, CLEANED)):
+                storage.remove(layout.path(name))
+        listed = {entry.base_offset for entry in self.manifest.segments if entry.swap}
+        for base in listed:
+            layout.remove(base, *INDEXES)
+        for base in layout.offsets(SWAP):
+            if base in listed:
+                storage.rename(layout.offset_path(base, SWAP), layout.offset_path(base, LOG))
+            else:
+                layout.remove(base, SWAP)
+
+    def _open_sealed(self, entry: SealedSegment) -> Segment:
+        path = self.layout.offset_path(entry.base_offset, LOG)
+        try:
+            file = self.layout.storage.open(path)
+        except FileNotFoundError:
+            raise self._corrupt(path, 0, f"a segment of {entry.size} bytes is missing") from None
+        if file.size() != entry.size:
+            raise self._corrupt(path, min(file.size(), entry.size), f"it has {file.size()} bytes, not {entry.size}")
+        segment = self._segment(entry.base_offset)
+        segment.size, segment.end_offset, segment.max_timestamp = entry.size, entry.end_offset, entry.max_timestamp
+        segment.indexes = None
+        return segment
+
+    def _segment(self, base: int) -> Segment:
+        file = self.layout.storage.open(self.layout.offset_path(base, LOG))
+        return Segment(self.layout, base, file, 0, base, self.clock(), self.config.index_interval_bytes)
+
+    def _open_tail(self) -> list[Segment]:
+        """The segments after the last sealed one, in order; left-overs of retention and compaction are removed."""
+        listed = {segment.base_offset for segment in self.sealed}
+        begin = self.sealed[-1].end_offset if self.sealed else self.manifest.first_segment
+        tail = []
+        for base in self.layout.offsets(LOG):
+            if base < begin and base not in listed:
+                self.layout.remove(base, LOG, SNAPSHOT, *INDEXES)
+            elif base not in listed:
+                tail.append(self._segment(base))
+        if not tail:
+            tail.append(Segment.create(self.layout, begin, self.clock(), self.config.index_interval_bytes))
+        if tail[0].base_offset != begin:
+            raise self._corrupt(self.layout.offset_path(begin, LOG), 0, "the segment is missing")
+        return tail
+
+    def _believed_point(self) -> RecoveryPoint:
+        """The recovery point, if the files reach it. A sealed segment is synced to its end."""
+        proven = RecoveryPoint(0, 0, 0)
+        if self.sealed:
+            last = self.sealed[-1]
+            proven = RecoveryPoint(last.end_offset, last.base_offset, last.size)
+        if self.point_file is None:
+            return RecoveryPoint(UNKNOWN_END, UNKNOWN_END, 0)
+        point = self.point_file.point
+        if point.segment <= proven.segment and self.sealed:
+            return max(point, proven)
+        path = self.layout.offset_path(point.segment, LOG)
+        for segment in self.tail:
+            if segment.base_offset == point.segment:
+                size = segment.file.size()
+                if size < point.position:
+                    raise self._corrupt(path, size, f"it ends there; {point.position} bytes were acknowledged")
+                return max(point, proven)
+        raise self._corrupt(path, 0, f"the segment is missing; {point.position} bytes of it were acknowledged")
+
+    def _newest_snapshot(self) -> Snapshot:
+        """The newest from which all of the tail is replayed; else the beginning of the log with no producers."""
+        # Inside a sealed segment a position may be from before it was compacted.
+        sizes = dict.fromkeys((segment.base_offset for segment in self.sealed), 0)
+        sizes[self.tail[0].base_offset] = self.tail[0].file.size()
+        if not self.strict:
+            for offset in reversed(self.layout.offsets(SNAPSHOT)):
+                snapshot = Snapshot.load(self.layout, offset)
+                if snapshot is not None and snapshot.position <= sizes.get(snapshot.segment, -1):
+                    return snapshot
+        first = min(sizes)
+        return Snapshot(first, first, 0, (), ())
+
+    # -- replay
+
+    def _replay(self, snapshot: Snapshot, point: RecoveryPoint) -> LogState:
+        start = RecoveryPoint(snapshot.offset, snapshot.segment, snapshot.position)
+        state = LogState(
+            self.layout,
+            self.config,
+            self.clock,
+            [],
+            self.point_file or RecoveryPointFile.create(self.layout, start),
+            log_start_offset=self.manifest.log_start_offset,
+            cleaned_offset=self.manifest.cleaned_offset,
+            epochs=LeaderEpochs(list(snapshot.epochs)),
+            producers=Producers.restore(snapshot.producers),
+            checkpoint_offset=snapshot.offset,
+        )
+        expected = snapshot.offset
+        for segment in [*self.sealed, *self.tail]:
+            if segment.base_offset >= snapshot.segment:
+                if segment.base_offset > expected and not self.cut:
+                    self._bad(segment, 0, f"it begins at offset {segment.base_offset}; {expected} comes next", point)
+                if self.cut:
+                    self.layout.remove(segment.base_offset, LOG, SNAPSHOT, *INDEXES)
+                    continue
+                self._replay_segment(state, segment, snapshot, point)
+                expected = segment.end_offset
+            state.segments = [*state.segments, segment]
+        return state
+
+    def _replay_segment(self, state: LogState, segment: Segment, snapshot: Snapshot, point: RecoveryPoint) -> None:
+        listed = segment in self.sealed
+        end_offset, size = (segment.end_offset, segment.size) if listed else (0, segment.file.size())
+        begins_inside = segment.base_offset == snapshot.segment
+        position = snapshot.position if begins_inside else 0
+        offset = snapshot.offset if begins_inside else segment.base_offset
+        self._begin(segment, position, offset)
+        now_ms = self.clock()
+        try:
+            for at, header, batch in segment.scan(position, size, offset, gaps=listed):
+                segment.note_batch(header, header.base_offset, at, header.size)
+                state.epochs.note(header.leader_epoch, header.base_offset)
+                aborted = replay_batch(state.producers, header, lambda b=batch: b, now_ms)  # type: ignore[misc]
+                if aborted is not None:
+                    segment.loaded_indexes().aborted.append(aborted)
+        except BadBatch as bad:
+            self._bad(segment, bad.position, bad.reason, point)
+            segment.file.truncate(bad.position)
+        segment.end_offset = max(segment.end_offset, end_offset)
+
+    def _begin(self, segment: Segment, position: int, offset: int) -> None:
+        """The segment as it was at the snapshot: saved indexes up to there, or built again from its headers."""
+        indexes = SegmentIndexes()
+        if position:
+            saved = SegmentIndexes.load(self.layout, segment.base_offset, least=position, most=segment.file.size())
+            if saved is None:
+                saved = rebuilt_indexes(segment, position, self.sealed)
+            saved.cut(offset - segment.base_offset, position, segment.base_offset)
+            indexes = saved
+        segment.size, segment.end_offset = position, offset
+        segment.indexes, segment.max_timestamp = indexes, indexes.max_timestamp
+
+    def _bad(self, segment: Segment, position: int, reason: str, point: RecoveryPoint) -> None:
+        """Damage or a torn tail? It depends on which side of the recovery point it lies."""
+        path = self.layout.offset_path(segment.base_offset, LOG)
+        if (segment.base_offset, position) < (point.segment, point.position):
+            raise self._corrupt(path, position, reason)
+        lost = segment.file.size() - position
+        logger.warning("%s: cut at position %d, %d bytes never acknowledged: %s", path, position, lost, reason)
+        self.cut = True
+
+    # -- settle
+
+    def _settle(self, state: LogState, point: RecoveryPoint) -> None:
+        """Make the recovered state durable, then let appends in."""
+        layout, end = self.layout, state.end_point
+        for segment in self.sealed:
+            segment.rebuild = lambda lost: rebuilt_indexes(lost, lost.size, state.segments)
+        for offset in layout.offsets(SNAPSHOT):
+            if offset > end.offset:
+                layout.remove(offset, SNAPSHOT)
+        for segment in self.tail:
+            if segment in state.segments and (segment.base_offset, segment.size) > (point.segment, point.position):
+                _rewrite(segment, point.position if segment.base_offset == point.segment else 0)
+            if segment in state.segments and (self.cut or self.strict):
+                segment.file.sync()
+            if segment in state.segments[:-1]:
+                segment.loaded_indexes().save(layout, segment.base_offset, segment.size)
+        layout.sync()
+        manifest = state.manifest()
+        if manifest != self.manifest or self.strict:
+            manifest.save(layout)
+        if state.checkpoint_offset != end.offset or self.strict:
+            save_checkpoint(state, state.active, state.active.loaded_indexes(), state.snapshot())
+        state.point_file.write(end)
+        state.point_file.sync()
+        remove_old_snapshots(state)
+        state.producers.high_watermark_moved(end.offset)
+        state.epochs.truncate_start(state.log_start_offset)
+
+    def _corrupt(self, path: str, position: int, reason: str) -> CorruptLogError:
+        return CorruptLogError(
+            f"{path}: damaged at position {position}: {reason}. This lies below what was acknowledged, so the log is "
+            f"not opened and nothing is cut; restore the file from a copy, or delete the topic"
+        )
+
+
+def _rewrite(segment: Segment, start: int) -> None:
+    """Write the same bytes again: fdatasync then really writes them, even if an earlier one failed unseen."""
+    position = start
+    while position < segment.size:
+        data = segment.file.pread(position, min(SCAN_BYTES, segment.size - position))
+        segment.file.pwrite(position, [data])
+        position += len(data)
+    segment.file.sync()

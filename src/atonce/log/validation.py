@@ -1,0 +1,144 @@
+"""What an append must satisfy before a byte is written: headers and checksums, never record by record.
+
+Only a compacted topic has its records looked at, because each of them needs a key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from atonce.log.config import LogConfig
+from atonce.log.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    RecordListTooLarge,
+)
+from atonce.log.results import AppendOrigin
+from atonce.log.storage import Buffer
+from atonce.records.batch import (
+    HEADER_SIZE,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    ChecksumMismatch,
+    InvalidBatch,
+    assemble,
+    log_append_timed,
+    placed,
+    read_header,
+    split,
+    verify,
+)
+from atonce.records.compression import Compression, DecompressionFailed, compress
+from atonce.records.record import decompressed, iter_records
+
+PLACE_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A batch that may be appended: its header and its bytes after the first 16, which depend on its place."""
+
+    header: BatchHeader
+    rest: tuple[Buffer, ...]
+
+    def placed(self, base_offset: int, leader_epoch: int) -> tuple[Buffer, ...]:
+        return (placed(self.header, base_offset, leader_epoch), *self.rest)
+
+
+def accept(buffer: Buffer, config: LogConfig, origin: AppendOrigin, now_ms: int) -> list[Incoming]:
+    """The batches in the buffer, checked and ready to be placed; a LogError says what is wrong with them."""
+    try:
+        found = split(buffer)
+        if not found:
+            raise InvalidBatch("there is no batch")
+        for position, header in found:
+            verify(buffer, position, header)
+    except ChecksumMismatch as error:
+        raise CorruptMessage(f"append refused: {error}") from error
+    except InvalidBatch as error:
+        raise InvalidRecord(f"append refused: {error}") from error
+    if len(buffer) > config.segment_bytes:
+        raise RecordListTooLarge(f"{len(buffer)} bytes in one append; segment.bytes is {config.segment_bytes}")
+    if origin is AppendOrigin.CLIENT and len(found) != 1:
+        raise InvalidRecord(f"{len(found)} batches for one partition in a Produce request; exactly one is allowed")
+    return [_accept_batch(buffer, position, header, config, origin, now_ms) for position, header in found]
+
+
+def _accept_batch(
+    buffer: Buffer, position: int, header: BatchHeader, config: LogConfig, origin: AppendOrigin, now_ms: int
+) -> Incoming:
+    if header.size > config.max_message_bytes:
+        raise MessageTooLarge(f"a batch of {header.size} bytes; max.message.bytes is {config.max_message_bytes}")
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        raise InvalidRecord(
+            f"a batch with {header.record_count} records and last offset delta {header.last_offset_delta}; "
+            f"the delta must be one less than a positive count"
+        )
+    view = memoryview(buffer)[position : position + header.size]
+    if origin is AppendOrigin.CLIENT:
+        _check_client(header, view, config, now_ms)
+    if config.compression_type != "producer":
+        wanted = Compression.named(config.compression_type)
+        if wanted != header.compression:
+            header, view = _recompressed(header, view, wanted)
+    if config.log_append_time:
+        header, stamped = log_append_timed(view, 0, header, now_ms)
+        return Incoming(header, (stamped, view[HEADER_SIZE:]))
+    return Incoming(header, (view[PLACE_SIZE:],))
+
+
+def _check_client(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int) -> None:
+    if header.is_control:
+        raise InvalidRecord("a control batch in a Produce request; only the transaction coordinator writes them")
+    if header.delete_horizon_ms is not None:
+        raise InvalidRecord("a batch with a delete horizon in a Produce request; only the cleaner sets it")
+    if header.has_producer and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise InvalidRecord(
+            f"producer id {header.producer_id} with epoch {header.producer_epoch} and sequence "
+            f"{header.base_sequence}; both must be 0 or more"
+        )
+    if not header.has_producer and (header.is_transactional or header.base_sequence != NO_SEQUENCE):
+        raise InvalidRecord("a transactional or numbered batch without a producer id")
+    try:
+        header.compression  # noqa: B018 - an unknown codec raises
+        if config.compacts:
+            _check_keys(batch)
+    except (InvalidBatch, DecompressionFailed) as error:
+        raise InvalidRecord(f"append refused: {error}") from error
+    if not config.log_append_time:
+        _check_timestamps(header, config, now_ms)
+
+
+def _check_keys(batch: memoryview) -> None:
+    for record in iter_records(batch):
+        if record.key is None:
+            raise InvalidBatch(f"record {record.offset} of the batch has no key, and the topic is compacted")
+
+
+def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    if header.max_timestamp == NO_TIMESTAMP:
+        return
+    if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+        raise InvalidTimestamp(
+            f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms "
+            f"({config.message_timestamp_after_max_ms}) after now ({now_ms})"
+        )
+    if now_ms - header.base_timestamp > config.message_timestamp_before_max_ms:
+        raise InvalidTimestamp(
+            f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms "
+            f"({config.message_timestamp_before_max_ms}) before now ({now_ms})"
+        )
+
+
+def _recompressed(header: BatchHeader, batch: memoryview, wanted: Compression) -> tuple[BatchHeader, memoryview]:
+    """The topic's `compression.type` is not the producer's: the same records, packed otherwise."""
+    try:
+        records = decompressed(batch, header)
+    except DecompressionFailed as error:
+        raise InvalidRecord(f"append refused: {error}") from error
+    changed = header._replace(attributes=(header.attributes & ~0x07) | int(wanted))
+    packed = assemble(changed, compress(wanted, records))
+    return read_header(packed), memoryview(packed)
