@@ -22,6 +22,7 @@ from atonce.broker.settings import Settings
 from atonce.broker.topics import Topic, Topics
 from atonce.coordinator.decision import CONSUMER_OFFSETS, TRANSACTION_STATE, ProducerIdAndEpoch, TopicPartition
 from atonce.coordinator.groups import GroupConfig, GroupCoordinator
+from atonce.coordinator.states import TransactionState
 from atonce.coordinator.transactions import TransactionConfig, TransactionCoordinator
 from atonce.log.config import LogConfig
 from atonce.log.errors import LogError
@@ -195,5 +196,10 @@ class BrokerState:
             "partitions": ("Partitions.", len(partitions)),
             "partitions_offline": ("Partitions that are offline.", sum(p.log.is_offline for p in partitions)),
             "log_bytes": ("Bytes of all logs.", sum(p.log.size_bytes for p in partitions)),
+            "open_transactions": ("Transactions that are open.", self._open_transactions()),
             "fetch_sessions": ("Open fetch sessions.", len(self.sessions)),
         }
+
+    def _open_transactions(self) -> int:
+        ongoing = frozenset({TransactionState.ONGOING})
+        return len(self.coordination.transactions.list_transactions(self.clock_ms(), states=ongoing))
