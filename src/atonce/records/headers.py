@@ -11,8 +11,9 @@ from numba import int64, njit, types
 from atonce.errors import CorruptLogError
 from atonce.records.memory import BYTES, BYTES_IN, INTS, LONGS, copy, read_varint
 
-HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
-HEADERS = pa.list_(HEADER)
+# The names and nullability that Spark gives array<struct<key string, value binary>>.
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS = pa.list_(pa.field("element", HEADER))
 
 
 @njit(

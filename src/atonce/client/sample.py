@@ -1,0 +1,61 @@
+"""How large records are, from one small fetch: Kafka tells how many offsets there are, not how many bytes."""
+
+from __future__ import annotations
+
+from kafka.protocol.consumer import FetchRequest
+
+from atonce.client.cluster import Cluster
+from atonce.client.errors import is_retriable
+from atonce.client.offsets import TopicPartition, isolation_level
+from atonce.errors import AtOnceError
+from atonce.records.columns import BASE_OFFSET, LAST_OFFSET, locate
+
+SAMPLE_BYTES = 128 << 10
+SAMPLE_TIMEOUT_MS = 5_000
+
+
+def bytes_per_offset(cluster: Cluster, place: TopicPartition, start: int, isolation: str) -> float | None:
+    """Bytes on the wire per offset around `start`; None when nothing can be read there just now."""
+    kind = FetchRequest.FetchTopic
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=SAMPLE_BYTES,
+        isolation_level=isolation_level(isolation),
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            kind(
+                topic=place.topic,
+                partitions=[
+                    kind.FetchPartition(
+                        partition=place.partition,
+                        current_leader_epoch=-1,
+                        fetch_offset=start,
+                        last_fetched_epoch=-1,
+                        log_start_offset=-1,
+                        partition_max_bytes=SAMPLE_BYTES,
+                    )
+                ],
+            )
+        ],
+        forgotten_topics_data=[],
+        rack_id="",
+        min_version=4,
+        max_version=12,
+    )
+    try:
+        answer = cluster.call(request, cluster.leader(place.topic, place.partition), SAMPLE_TIMEOUT_MS)
+    except AtOnceError as error:
+        if not is_retriable(error):
+            raise
+        return None
+    found = answer.responses[0].partitions[0] if answer.responses else None
+    if found is None or found.error_code or not found.records:
+        return None
+    located = locate(found.records, str(place))
+    if not len(located.table):
+        return None
+    span = int(located.table[-1, LAST_OFFSET]) + 1 - int(located.table[0, BASE_OFFSET])
+    return located.used_bytes / span if span > 0 else None

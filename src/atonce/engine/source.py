@@ -1,0 +1,163 @@
+"""`spark.readStream.format("atonce")` and `spark.read.format("atonce")`: Kafka as a Spark source, without a jar.
+
+Where things run: `initialOffset`, `latestOffset`, `partitions` and `commit` in one planning process per query, `read`
+in Spark's Python workers. A partition's whole range is fetched from its leader and handed over as Arrow columns.
+A function given as `atonce.function` runs right behind the decoder, so that its input never visits the JVM.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from atonce.client.cluster import Cluster, shared
+from atonce.client.fetch import fetch
+from atonce.client.offsets import TopicPartition
+from atonce.engine.source_admission import Admission
+from atonce.engine.source_offsets import ends_from, first_offsets, last_offsets, latest_offsets, partitions_now
+from atonce.engine.source_options import Offsets, SourceOptions, from_json_form, parse, to_json_form
+from atonce.engine.source_ranges import Range, cut, ranges
+
+SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+HEADERS = ", headers array<struct<key: string, value: binary>>"
+
+ArrowFunction = Callable[[Iterator[Any]], Iterator[Any]]
+
+
+def fused(function: ArrowFunction, schema: str) -> dict[str, str]:
+    """Options that let `function` run inside the source's tasks; `schema` (DDL) is what it gives."""
+    return {"atonce.function": base64.b64encode(cloudpickle.dumps(function)).decode(), "atonce.schema": schema}
+
+
+def register(spark: Any) -> None:
+    """Make `format("atonce")` known to this session."""
+    spark.dataSource.register(AtOnceSource)
+
+
+class AtOnceSource(DataSource):
+    """The entry point that Spark knows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "atonce"
+
+    def schema(self) -> str:
+        # Whether this is a batch or a stream is not known yet: what only one of them allows is checked later.
+        options = parse({k: v for k, v in self.options.items() if not k.lower().startswith("ending")}, streaming=True)
+        if options.schema is not None:
+            return options.schema
+        return SCHEMA + (HEADERS if options.headers else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(parse(dict(self.options), streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(parse(dict(self.options), streaming=True), schema)
+
+
+class RangePartition(InputPartition):
+    """One task: a range of one partition."""
+
+    def __init__(self, part: Range) -> None:
+        super().__init__((part.place.topic, part.place.partition, part.start, part.end))
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+
+    def partitions(self) -> list[InputPartition]:
+        with Cluster(self._options.servers, self._options.config) as cluster:
+            start, end = first_offsets(cluster, self._options), last_offsets(cluster, self._options)
+        return _tasks(start, end, self._options) or [RangePartition(Range(TopicPartition("", 0), 0, 0))]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_range(self._options, self._schema, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+        self._target: dict[TopicPartition, int] | None = None
+        self._admission = Admission(options)
+
+    def _cluster(self) -> Cluster:
+        return shared(self._options.servers, self._options.config)
+
+    def initialOffset(self) -> Offsets:
+        return to_json_form(first_offsets(self._cluster(), self._options))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.max_offsets is not None:
+            return ReadMaxRows(options.max_offsets)
+        if options.min_offsets is not None:
+            return ReadMinRows(options.min_offsets)
+        return ReadMaxBytes(options.max_bytes) if options.max_bytes is not None else ReadAllAvailable()
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        begin, cluster = from_json_form(start), self._cluster()
+        latest = self._target if self._target is not None else self._latest(cluster)
+        end = ends_from(cluster, self._options, begin, latest)
+        if isinstance(limit, ReadAllAvailable):
+            return to_json_form(end)
+        return to_json_form(self._admission.admit(cluster, begin, end, draining=self._target is not None))
+
+    def reportLatestOffset(self) -> Offsets | None:
+        return to_json_form(self._latest(self._cluster()))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._latest(self._cluster())
+
+    def _latest(self, cluster: Cluster) -> dict[TopicPartition, int]:
+        return latest_offsets(cluster, partitions_now(cluster, self._options), self._options.isolation)
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        return _tasks(from_json_form(start), from_json_form(end), self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_range(self._options, self._schema, partition)
+
+
+def _tasks(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], options: SourceOptions
+) -> list[InputPartition]:
+    parts = cut(ranges(start, end), at_least=options.min_partitions, max_records=options.max_records)
+    return [RangePartition(part) for part in parts]
+
+
+def read_range(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
+    """Runs in a task: the range as Arrow batches, through the function if there is one."""
+    topic, index, start, end = partition.value
+    if start >= end:
+        return iter(())
+    batches = fetch(
+        shared(options.servers, options.config),
+        topic,
+        index,
+        start,
+        end,
+        isolation=options.isolation,
+        headers=options.headers,
+        max_bytes=options.fetch_bytes,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    if options.function is None:
+        return batches
+    function = cloudpickle.loads(base64.b64decode(options.function))
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    return (batch if batch.schema.equals(wanted) else batch.cast(wanted) for batch in function(batches))
