@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["ok", "note", "warning", "problem"]
-"""ok: nothing to do. note: good to know. warning: will hurt some day. problem: a pipeline cannot run, or a promise fails."""
+"""ok: nothing to do. note: good to know. warning: will hurt some day. problem: nothing runs, or a promise fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
