@@ -1,6 +1,6 @@
 """One run of a demo pipeline in a process of its own, so that it can be killed.
 
-`python -m atonce.demo.subject TASK` with a task in JSON: at the asked step it prints `holding STEP` and waits there to be
+`python -m atonce.demo.subject TASK` with a task in JSON: at the asked step it prints `holding STEP` and waits to be
 killed; without such a step it delivers everything and prints `drained`.
 """
 
