@@ -158,11 +158,22 @@ class Coordination:
                 await asyncio.wait_for(completed.wait(), left)
 
     def verify_partition(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partition: TopicPartition,
+        *,
+        knows_abortable: bool = True,
     ) -> ErrorCode:
         """Whether this transaction is open and has this partition. Ask right before the append, with no await between:
-        then no delayed request can be appended behind its transaction's marker."""
-        return _as_produce(self.transactions.verify_partitions(transactional_id, producer, (partition,))[partition])
+        then no delayed request can be appended behind its transaction's marker.
+
+        Clients before Produce 11 and TxnOffsetCommit 4 do not know TRANSACTION_ABORTABLE: INVALID_TXN_STATE for them.
+        """
+        error = self.transactions.verify_partitions(transactional_id, producer, (partition,))[partition]
+        if error is ErrorCode.transaction_abortable and not knows_abortable:
+            return ErrorCode.invalid_txn_state
+        return _as_produce(error)
 
     async def topics_deleted(self, topics: Iterable[str]) -> None:
         """Forget the groups' offsets of topics that were deleted."""

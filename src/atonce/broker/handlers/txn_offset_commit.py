@@ -60,7 +60,9 @@ async def _commit(
 
     def decide(now_ms: int) -> Decision[dict[TopicPartition, ErrorCode]]:
         # In the same turn as the append: a commit that comes late cannot slip behind its transaction's marker.
-        error = coordination.verify_partition(request.transactional_id, producer, OFFSETS_PARTITION)
+        error = coordination.verify_partition(
+            request.transactional_id, producer, OFFSETS_PARTITION, knows_abortable=context.version >= 4
+        )
         if error is not ErrorCode.none:
             return Decision(failed(error))
         decision: Decision[dict[TopicPartition, ErrorCode]] = coordination.groups.commit_offsets_in_transaction(
