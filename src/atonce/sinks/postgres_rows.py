@@ -13,8 +13,8 @@ from atonce.sinks.postgres_copy import HEADER, TRAILER
 from atonce.sinks.postgres_target import Target, quoted
 from atonce.sinks.postgres_task import NUMBERING, CopyTask
 from atonce.sinks.sql_bad_rows import bad_row, undeliverable
-from atonce.sinks.sql_intake import RESULT_SCHEMA, Intake
-from atonce.sinks.sql_job import column, find_row, job_failed, map_in_arrow
+from atonce.sinks.sql_intake import Intake
+from atonce.sinks.sql_job import find_row, run_into
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ def copy_rows(connection: psycopg.Connection[Any], spark: Any, batch: Batch, tar
             cursor.copy(f"COPY {into} ({names}) FROM STDIN (FORMAT binary)".encode()) as copy,
         ):
             copy.write(HEADER)
-            intake = Intake(copy.write, *_hosts(spark))
+            intake = Intake.for_session(copy.write, spark)
             task = CopyTask(
                 address=intake.address,
                 token=intake.token,
@@ -45,7 +45,7 @@ def copy_rows(connection: psycopg.Connection[Any], spark: Any, batch: Batch, tar
                 numbered=staged,
                 dead_letter=target.sink.on_error == "dead-letter",
             )
-            rows = _run(batch, target, intake, task)
+            rows = run_into(intake, batch, target.selected, task.run, target.sink.table)
             copy.write(TRAILER)
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         bad = None if staged or intake is None else _named(error, batch, target, intake)
@@ -53,31 +53,6 @@ def copy_rows(connection: psycopg.Connection[Any], spark: Any, batch: Batch, tar
             raise
         raise undeliverable(bad, target.sink.table, batch) from error
     return Copied(rows=rows, dead=intake.found.dead)
-
-
-def _run(batch: Batch, target: Target, intake: Intake, task: CopyTask) -> int:
-    try:
-        wanted = batch.df.select(*[column(name) for name in target.selected])
-        results = map_in_arrow(wanted, task.run, RESULT_SCHEMA).collect()
-        return intake.check(tuple(row) for row in results)
-    except Exception as error:
-        intake.close()
-        if intake.failure is not None:
-            raise intake.failure from None
-        if intake.found.bad is not None:
-            raise undeliverable(intake.found.bad, target.sink.table, batch) from None
-        raise job_failed(error, intake.broken()) from error
-    finally:
-        intake.close()
-
-
-def _hosts(spark: Any) -> tuple[str, str]:
-    """Where to listen, and how tasks reach it."""
-    conf = spark.sparkContext.getConf()
-    if spark.sparkContext.master.startswith("local"):
-        return "127.0.0.1", "127.0.0.1"
-    host = conf.get("spark.driver.host")
-    return conf.get("spark.driver.bindAddress", host), host
 
 
 def _named(error: psycopg.Error, batch: Batch, target: Target, intake: Intake) -> dict[str, Any] | None:

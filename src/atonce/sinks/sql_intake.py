@@ -67,6 +67,15 @@ class Intake:
         self.address: tuple[str, int] = (host, self._server.getsockname()[1])
         threading.Thread(target=self._accept, name="atonce-intake", daemon=True).start()
 
+    @classmethod
+    def for_session(cls, write: Callable[[Any], None], spark: Any) -> Intake:
+        """Listening where the tasks of this Spark session can reach it."""
+        context = spark.sparkContext
+        if context.master.startswith("local"):
+            return cls(write)
+        host = context.getConf().get("spark.driver.host")
+        return cls(write, context.getConf().get("spark.driver.bindAddress", host), host)
+
     def close(self) -> None:
         """No grant is given and nothing is written after this returns."""
         with self._changed:

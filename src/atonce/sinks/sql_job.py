@@ -9,7 +9,8 @@ from typing import Any
 
 from atonce.errors import AtOnceError, AttemptAborted, RefusedError
 from atonce.sinks.contract import Batch
-from atonce.sinks.sql_intake import REFUSAL
+from atonce.sinks.sql_bad_rows import undeliverable
+from atonce.sinks.sql_intake import REFUSAL, RESULT_SCHEMA, Intake
 
 _PASSING = re.compile(
     "Python worker exited unexpectedly|ExecutorLost|executor lost|FetchFailed|Connection reset|Connection refused"
@@ -32,6 +33,29 @@ def map_in_arrow(df: Any, function: Callable[[Iterator[Any]], Iterator[Any]], sc
     udf = vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     made = udf(*[df[column(name)] for name in df.columns])
     return DataFrame(df._jdf.mapInArrow(made._jc, False, None), df.sparkSession)
+
+
+def run_into(
+    intake: Intake,
+    batch: Batch,
+    names: list[str],
+    task: Callable[[Iterator[Any]], Iterator[Any]],
+    table: str,
+) -> int:
+    """Run the batch's job, its tasks streaming into `intake`. Returns the rows taken, once that is certain."""
+    try:
+        wanted = batch.df.select(*[column(name) for name in names])
+        results = map_in_arrow(wanted, task, RESULT_SCHEMA).collect()
+        return intake.check(tuple(row) for row in results)
+    except Exception as error:
+        intake.close()
+        if intake.failure is not None:
+            raise intake.failure from None
+        if intake.found.bad is not None:
+            raise undeliverable(intake.found.bad, table, batch) from None
+        raise job_failed(error, intake.broken()) from error
+    finally:
+        intake.close()
 
 
 def job_failed(error: Exception, cut_off: bool) -> Exception:

@@ -1,0 +1,110 @@
+"""What a Spark task does for a database sink that takes Arrow: check rows, and stream them to the driver."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from atonce.sinks.sql_bad_rows import bad_row
+from atonce.sinks.sql_intake import BAD, DATA, DEAD, Feed
+
+ROWS_PER_FRAME = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowTask:
+    """Everything a task needs, shipped with it. Each frame is one Arrow stream, with its rows numbered."""
+
+    address: tuple[str, int]
+    token: str
+    names: tuple[str, ...]
+    required: frozenset[str]
+    dead_letter: bool
+
+    def run(self, batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition, attempt = context.partitionId(), context.taskAttemptId()
+        # Asked for before the first row is read: an attempt that fails while reading its input counts as one, too.
+        feed = Feed(self.address, self.token, partition, attempt)
+        try:
+            seen = 0
+            for batch in batches:
+                for at in range(0, batch.num_rows, ROWS_PER_FRAME):
+                    piece = batch.slice(at, ROWS_PER_FRAME).rename_columns(list(self.names))
+                    self._send(feed, piece, partition, seen)
+                    seen += piece.num_rows
+            feed.finish()
+        finally:
+            feed.close()
+        found = [[partition], [attempt], [feed.rows], [feed.bytes]]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(values, pa.int64()) for values in found],
+            names=["partition", "attempt", "row_count", "byte_count"],
+        )
+
+    def _send(self, feed: Feed, piece: Any, partition: int, first_row: int) -> None:
+        numbers = np.arange(first_row, first_row + piece.num_rows, dtype=np.int64)
+        bad = self._find_bad(piece)
+        if bad:
+            places = sorted(bad)
+            raw = pa.RecordBatch.from_arrays([_readable(c) for c in piece.columns], names=list(self.names))
+            rows = raw.take(pa.array(places)).to_pylist()
+            found = [bad_row(row, bad[place]) for row, place in zip(rows, places, strict=True)]
+            if not self.dead_letter:
+                feed.send(BAD, json.dumps(found[0]).encode())
+                raise ValueError(f"undeliverable row: {found[0]['reason']}")
+            feed.send(DEAD, json.dumps(found).encode())
+            keep = np.ones(piece.num_rows, bool)
+            keep[places] = False
+            piece, numbers = piece.filter(pa.array(keep)), numbers[keep]
+        if not len(numbers):
+            return
+        task = pa.array(np.full(len(numbers), partition, np.int64))
+        whole = pa.RecordBatch.from_arrays(
+            [*piece.columns, task, pa.array(numbers)], names=[*self.names, "atonce_task", "atonce_row"]
+        )
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, whole.schema) as writer:
+            writer.write_batch(whole)
+        feed.send(DATA, memoryview(sink.getvalue()), len(numbers))
+
+    def _find_bad(self, piece: Any) -> dict[int, str]:
+        bad: dict[int, str] = {}
+        for name, array in zip(self.names, piece.columns, strict=True):
+            if name in self.required and array.null_count:
+                for row in np.flatnonzero(pc.is_null(array).to_numpy(zero_copy_only=False)).tolist():
+                    bad.setdefault(row, f"column {name} is null, and null is not allowed there")
+            if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+                for row in _bad_text(array):
+                    bad.setdefault(row, f"column {name} is not valid UTF-8")
+        return bad
+
+
+def _bad_text(array: Any) -> list[int]:
+    """Rows whose bytes are not UTF-8: Spark's strings are not checked when they are cast from binary."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return [row for row, value in enumerate(array.cast(pa.binary()).to_pylist()) if not _is_text(value)]
+    return []
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        if value is not None:
+            value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _readable(array: Any) -> Any:
+    return array.cast(pa.binary()) if pa.types.is_string(array.type) else array

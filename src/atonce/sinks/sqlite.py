@@ -1,0 +1,109 @@
+"""SQLite: reaches every level up to effectively-once, because rows and ledger share one transaction of one file.
+
+The same contract as PostgreSQL, for laptops: the driver writes, tasks send it their rows as Arrow. Readers of the file
+are never blocked (write-ahead log), and a commit is on disk when it returns (`synchronous=FULL`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atonce.errors import UnreachableError, UsageError
+from atonce.guarantee import SinkTraits
+from atonce.sinks.contract import Identity, OpenSink
+from atonce.sinks.sql_options import absorbs_repetition, age_s, check_options, names, needs
+from atonce.sinks.sql_timer import DEFAULT_INTERVAL_S
+
+
+@dataclass(frozen=True, slots=True)
+class SQLite:
+    """A table in a SQLite file. The options are those of `Postgres`; a missing file is made, a missing table too.
+
+    path        the database file
+    table       the table; the ledger (`atonce_ledger`) stands in the same file
+    mode        "append", or "upsert" by `key`: of several rows of one key in a batch the last in input order wins
+    order_by    column(s) that say which row of a key is the last, such as "offset"
+    create      make a missing table from the schema of the rows
+    dedupe      a column with a unique message number; numbers processed before are dropped (S16)
+    dedupe_keep how long numbers are remembered: "7d", "12h", or seconds; None: for ever
+    on_error    "stop" at a row that cannot be delivered, or "dead-letter": put it into `dead_letter`
+    dead_letter table for such rows; default: TABLE_dead_letter
+    timer_s     how often progress is recorded under level none
+    """
+
+    path: str | Path
+    table: str
+    mode: str = "append"
+    key: str | Sequence[str] | None = None
+    order_by: str | Sequence[str] | None = None
+    create: bool = True
+    dedupe: str | None = None
+    dedupe_keep: str | float | None = None
+    on_error: str = "stop"
+    dead_letter: str | None = None
+    timer_s: float = DEFAULT_INTERVAL_S
+
+    def __post_init__(self) -> None:
+        if not self.table or not str(self.path):
+            raise UsageError("SQLite needs a path and a table")
+        if str(self.path) == ":memory:":
+            raise UsageError("SQLite needs a file: progress kept in memory would not survive the process")
+        check_options(self)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return names(self.key)
+
+    @property
+    def orders(self) -> tuple[str, ...]:
+        return names(self.order_by)
+
+    @property
+    def keep_s(self) -> float | None:
+        """`dedupe_keep` in seconds."""
+        return age_s(self.dedupe_keep)
+
+    def traits(self) -> SinkTraits:
+        return SinkTraits(
+            name=f"SQLite table {self.table}",
+            atomic=True,
+            idempotent=absorbs_repetition(self),
+            fenced=True,
+            ledger=f"the row of the pipeline in atonce_ledger, in {self.path}",
+            why="rows and progress are written in one transaction of the file, fenced by the ledger's owner epoch",
+            needs=(*needs(self), "a local disk: SQLite's locks do not hold on network file systems"),
+        )
+
+    def describe(self) -> str:
+        by = f" upsert by {', '.join(self.keys)}" if self.keys else ""
+        return f"SQLite table {self.table} in {self.path}{by}"
+
+    def check(self) -> None:
+        from atonce.sinks.sqlite_store import connect
+        from atonce.sinks.sqlite_target import table_columns
+
+        folder = Path(self.path).parent
+        if not folder.is_dir():
+            raise UsageError(f"the directory {folder} of the SQLite file {self.path} does not exist. Next: create it.")
+        try:
+            connection = connect(str(self.path))
+            try:
+                found = table_columns(connection, self.table)
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise UnreachableError(f"{self.path} cannot be used as a SQLite database: {error}") from None
+        if not found and not self.create:
+            raise UsageError(f"table {self.table} does not exist in {self.path}. Next: create it, or set create=True.")
+
+    def open(self, identity: Identity, spark: Any) -> OpenSink:
+        from atonce.ledger.sql import SqlLedger
+        from atonce.sinks.sql_delivery import OpenSqlSink
+        from atonce.sinks.sqlite_store import SqliteStore
+
+        ledger = SqlLedger(name=identity.name, instance=identity.instance)
+        return OpenSqlSink(identity, SqliteStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)
