@@ -66,8 +66,9 @@ def test_librdkafka_writes_and_reads_back_under_every_codec(kafka_servers: str, 
     assert found[7].timestamp()[1] == 1_700_000_000_007
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_kafka_python_writes_and_reads_back_under_every_codec(kafka_servers: str, codec: str) -> None:
+# The libraries that kafka-python would need for the other codecs are not among our dependencies.
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_kafka_python_writes_and_reads_back(kafka_servers: str, codec: str) -> None:
     from kafka import KafkaConsumer, KafkaProducer
 
     topic = make_topic(kafka_servers)
@@ -131,6 +132,7 @@ def test_read_committed_sees_commits_only_and_read_uncommitted_sees_aborts_too(k
         producer.begin_transaction()
         for i in range(5):
             producer.produce(topic, value=f"{number}-{i}")
+        assert producer.flush(30) == 0  # an abort drops what was not sent yet
         if number % 2:
             producer.abort_transaction(30)
         else:
