@@ -227,12 +227,12 @@ class Pipeline:
         def options(sink: OpenSink) -> dict[str, str]:
             if self.arrow is None:
                 return {}
-            from atonce.engine.source import hook_options
+            from atonce.engine.source import fused
             from atonce.sinks.kafka_blobs import BLOB_SCHEMA
 
             if encoded:
-                return hook_options(sink.encoder(self.arrow), BLOB_SCHEMA)  # type: ignore[attr-defined]
-            return hook_options(_Each(self.arrow), self.arrow_schema)
+                return fused(sink.encoder(self.arrow), BLOB_SCHEMA)  # type: ignore[attr-defined]
+            return fused(_Each(self.arrow), self.arrow_schema)
 
         return options
 

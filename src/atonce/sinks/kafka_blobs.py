@@ -96,7 +96,8 @@ class Encoder:
             first = int(np.argmax(mask))
             if self.dead_letter is None:
                 return None, {"undeliverable": reasons[first], "row": position + first}
-            parts.append(self._encode(self.dead_letter, _dead(rows, mask, reasons), run, sent, position))
+            dead = _dead(rows, mask, reasons, self.max_record_bytes)
+            parts.append(self._encode(self.dead_letter, dead, run, sent, position))
             rows = rows.filter(pa.array(~mask))
         if self.topic is not None:
             parts.append(self._encode(self.topic, rows, run, sent, position))
@@ -199,15 +200,14 @@ def record_bytes(rows: Any) -> Any:
     return size
 
 
-def _dead(rows: Any, mask: Any, reasons: dict[int, str]) -> Any:
+def _dead(rows: Any, mask: Any, reasons: dict[int, str], limit: int) -> Any:
     """What a dead-letter record holds: the key and value as far as they fit, and why, in its headers."""
     bad = rows.filter(pa.array(mask))
-    limit = 500_000
     why = [[("atonce.reason", reasons[int(i)].encode())] for i in np.flatnonzero(mask)]
     return pa.RecordBatch.from_arrays(
         [
-            pc.binary_slice(bad.column("key"), 0, limit // 2),
-            pc.binary_slice(bad.column("value"), 0, limit),
+            pc.binary_slice(bad.column("key"), 0, limit // 4),
+            pc.binary_slice(bad.column("value"), 0, limit // 3),
             pa.array(why, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
         ],
         names=["key", "value", "headers"],

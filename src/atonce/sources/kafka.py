@@ -71,7 +71,7 @@ class KafkaSource:
         else:
             reader = reader.option("subscribe", kafka.topic)
         reader = reader.option("kafka.isolation.level", kafka.isolation)
-        reader = reader.option("startingOffsets", _starting_offsets(start) if start else "earliest")
+        reader = reader.option("startingOffsets", _starting_offsets(self._present(start)) if start else "earliest")
         reader = reader.option("failOnDataLoss", str(kafka.fail_on_data_loss).lower())
         reader = reader.option("includeHeaders", str(kafka.headers).lower())
         for key, value in {**kafka.options, **options}.items():
@@ -84,6 +84,12 @@ class KafkaSource:
             return {f"{topic}/{p}": int(at) for topic, parts in offsets.items() for p, at in parts.items()}
         except (ValueError, AttributeError, TypeError):
             return None
+
+    def _present(self, start: Positions) -> Positions:
+        """Without partitions that are gone (a topic made smaller, or no longer asked for)."""
+        with self._cluster() as cluster:
+            there = {f"{tp.topic}/{tp.partition}" for tp in self._partitions(cluster)}
+        return {place: at for place, at in start.items() if place in there}
 
     def _cluster(self) -> Cluster:
         if not self.kafka.servers:

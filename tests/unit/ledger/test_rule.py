@@ -1,0 +1,80 @@
+"""The three-row rule (DESIGN section 4): end ≤ ledger skips, start = ledger runs, anything else delivers nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from atonce.errors import LedgerMismatch
+from atonce.ledger.progress import Plan, Positions, Progress
+from atonce.ledger.rule import Decision, decide
+
+
+def plan(start: Positions | None, end: Positions | None, batch_id: int = 4, query_id: str = "q") -> Plan:
+    return Plan(query_id=query_id, batch_id=batch_id, start=start, end=end)
+
+
+def ledger(positions: Positions | None, batch_id: int = 3, query_id: str = "q") -> Progress:
+    return Progress(instance="i", query_id=query_id, batch_id=batch_id, positions=positions)
+
+
+def test_batch_that_ends_at_the_ledger_is_skipped() -> None:
+    assert decide(plan({"t/0": 5, "t/1": 2}, {"t/0": 9, "t/1": 4}), ledger({"t/0": 9, "t/1": 4}, 4)) is Decision.SKIP
+
+
+def test_batch_that_ends_before_the_ledger_is_skipped() -> None:
+    assert decide(plan({"t/0": 5}, {"t/0": 9}), ledger({"t/0": 12}, 7)) is Decision.SKIP
+
+
+def test_batch_that_begins_at_the_ledger_runs() -> None:
+    assert decide(plan({"t/0": 5, "t/1": 2}, {"t/0": 9, "t/1": 2}), ledger({"t/0": 5, "t/1": 2})) is Decision.RUN
+
+
+def test_gap_is_refused_with_both_positions_named() -> None:
+    """F27: the ledger is behind the checkpoint."""
+    with pytest.raises(LedgerMismatch, match=r"a gap.*t/0: ledger 3, batch 5 to 9"):
+        decide(plan({"t/0": 5}, {"t/0": 9}), ledger({"t/0": 3}))
+
+
+def test_overlap_is_refused_with_both_positions_named() -> None:
+    """F21: the checkpoint is older than the ledger."""
+    with pytest.raises(LedgerMismatch, match=r"an overlap.*t/0: ledger 7, batch 5 to 9"):
+        decide(plan({"t/0": 5}, {"t/0": 9}), ledger({"t/0": 7}))
+
+
+def test_one_partition_out_of_step_is_enough_to_refuse() -> None:
+    with pytest.raises(LedgerMismatch):
+        decide(plan({"t/0": 5, "t/1": 5}, {"t/0": 9, "t/1": 9}), ledger({"t/0": 5, "t/1": 4}))
+
+
+def test_a_ledger_that_looks_at_the_end_only_would_pass_a_gap() -> None:
+    """A mutant of the sinks in FAULTS: the start counts as well."""
+    with pytest.raises(LedgerMismatch):
+        decide(plan({"t/0": 5}, {"t/0": 9}), ledger({"t/0": 0}))
+
+
+def test_new_partition_begins_at_its_beginning() -> None:
+    assert decide(plan({"t/0": 5}, {"t/0": 9, "t/1": 3}), ledger({"t/0": 5})) is Decision.RUN
+
+
+def test_partition_the_ledger_knows_and_the_plan_does_not_start_is_an_overlap() -> None:
+    with pytest.raises(LedgerMismatch, match="overlap"):
+        decide(plan({"t/0": 5}, {"t/0": 9, "t/1": 30}), ledger({"t/0": 5, "t/1": 20}))
+
+
+def test_batch_without_input_runs_once() -> None:
+    """S17: a watermark that closes windows makes a batch with output and without input."""
+    empty = plan({"t/0": 9}, {"t/0": 9}, batch_id=5)
+    assert decide(empty, ledger({"t/0": 9}, 4)) is Decision.RUN
+    assert decide(empty, ledger({"t/0": 9}, 5)) is Decision.SKIP
+
+
+def test_opaque_batches_are_compared_by_their_ids() -> None:
+    assert decide(plan(None, None, 3), ledger(None, 3)) is Decision.SKIP
+    assert decide(plan(None, None, 4), ledger(None, 3)) is Decision.RUN
+    with pytest.raises(LedgerMismatch, match="batches 4 to 4 are missing"):
+        decide(plan(None, None, 5), ledger(None, 3))
+
+
+def test_opaque_batch_of_another_query_is_refused() -> None:
+    with pytest.raises(LedgerMismatch, match=r"batch 3 of query old.*query new.*atonce reset"):
+        decide(plan(None, None, 0, "new"), ledger(None, 3, "old"))

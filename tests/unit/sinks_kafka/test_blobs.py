@@ -1,0 +1,112 @@
+"""Encoding before the shuffle: rows to record batches per partition, each partition with one slot."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from atonce.sinks.kafka_blobs import Encoder, Targets
+from atonce.sinks.kafka_tally import SlotTally, check
+
+
+def encoder(**changes: Any) -> Encoder:
+    values: dict[str, Any] = {"targets": Targets(partitions={"out": 4}, slots=2), "topic": "out"}
+    return Encoder(**{**values, **changes})
+
+
+def rows(count: int, **columns: Any) -> Any:
+    return pa.RecordBatch.from_pydict(
+        {"key": [str(i) for i in range(count)], "value": [f"value {i}" for i in range(count)], **columns}
+    )
+
+
+def blobs(made: Encoder, *batches: Any) -> list[dict[str, Any]]:
+    return [row for batch in made(batches) for row in batch.to_pylist()]
+
+
+def records(found: list[dict[str, Any]], topic: str | None = None) -> int:
+    return sum(row["records"] for row in found if row["data"] is not None and topic in (None, row["topic"]))
+
+
+def test_every_row_is_in_one_blob_and_every_partition_has_one_slot() -> None:
+    found = blobs(encoder(), rows(1000), rows(500))
+    assert records(found) == 1500
+    slots: dict[int, set[int]] = {}
+    for row in found:
+        if row["data"] is not None:
+            slots.setdefault(row["partition"], set()).add(row["slot"])
+    assert set(slots) == {0, 1, 2, 3}
+    assert all(len(each) == 1 for each in slots.values())
+
+
+def test_blobs_and_footers_add_up() -> None:
+    found = blobs(encoder(), rows(1000))
+    tallies = {0: SlotTally(0), 1: SlotTally(1)}
+    for row in found:
+        if row["data"] is None:
+            tallies[row["slot"]].footer(row["run"], row["index"])
+        else:
+            tallies[row["slot"]].blob(row["run"], row["index"])
+    check(tallies.values(), slots=2)
+
+
+def test_two_executions_have_different_ids() -> None:
+    assert blobs(encoder(), rows(1))[0]["run"] != blobs(encoder(), rows(1))[0]["run"]
+
+
+def test_the_same_input_goes_to_the_same_partitions_again_also_without_keys() -> None:
+    without = pa.RecordBatch.from_pydict({"value": [f"{i}" for i in range(100)]})
+    once, again = (
+        [(row["partition"], row["data"]) for row in blobs(encoder(), without) if row["data"]] for _ in range(2)
+    )
+    assert [partition for partition, _ in once] == [partition for partition, _ in again]
+    assert len({partition for partition, _ in once}) > 1
+
+
+def test_topic_comes_from_the_column_when_none_is_named() -> None:
+    two = encoder(targets=Targets(partitions={"a": 2, "b": 3}, slots=5), topic=None)
+    found = blobs(two, rows(6, topic=["a", "b", "a", "b", "b", "b"]))
+    assert records(found, "a") == 2
+    assert records(found, "b") == 4
+
+
+def test_row_that_is_too_large_is_named() -> None:
+    found = blobs(encoder(max_record_bytes=500), rows(2), pa.RecordBatch.from_pydict({"value": ["x", "y" * 1000]}))
+    note = json.loads(found[-1]["note"])
+    assert note["row"] == 3
+    assert "500" in note["undeliverable"]
+
+
+def test_null_topic_and_wrong_partition_are_named() -> None:
+    by_column = encoder(topic=None)
+    assert "topic is null" in blobs(by_column, rows(2, topic=["out", None]))[-1]["note"]
+    assert "its partition 4 is not one of 0 to 3" in blobs(encoder(), rows(2, partition=[0, 4]))[-1]["note"]
+
+
+def test_unknown_topic_is_told_to_the_driver() -> None:
+    note = json.loads(blobs(encoder(topic=None), rows(1, topic=["new"]))[-1]["note"])
+    assert note == {"unknown_topic": "new"}
+
+
+def test_undeliverable_rows_go_to_the_dead_letter_topic_and_the_rest_goes_on() -> None:
+    dead = encoder(
+        targets=Targets(partitions={"out": 4, "dead": 1}, slots=3), dead_letter="dead", max_record_bytes=500
+    )
+    found = blobs(dead, pa.RecordBatch.from_pydict({"key": ["a", "b", "c"], "value": ["x", "y" * 1000, "z"]}))
+    assert records(found, "out") == 2
+    assert records(found, "dead") == 1
+
+
+def test_explicit_partition_is_kept() -> None:
+    found = blobs(encoder(), rows(4, partition=[3, 3, 0, 3]))
+    counts = {row["partition"]: row["records"] for row in found if row["data"] is not None}
+    assert counts == {0: 1, 3: 3}
+
+
+def test_arrow_transform_runs_before_encoding() -> None:
+    def twice(batch: Any) -> Any:
+        return pa.Table.from_batches([batch, batch])
+
+    assert records(blobs(encoder(transform=twice), rows(10))) == 20
