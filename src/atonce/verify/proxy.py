@@ -296,6 +296,7 @@ class _Link:
         while not rule.released:
             await asyncio.sleep(0.005)
         with contextlib.suppress(OSError, TimeoutError):
+            entry.facts.extra["arrived_at"] = time.time()
             rule.answer = await asyncio.wait_for(self.ask_aside(request), 10)
         if rule.answer is not None:
             self.note(request, entry, rule.answer)
@@ -365,9 +366,19 @@ class _Link:
 
 
 async def _in_thread(rule: Rule) -> None:
-    """Rule calls block (they kill and wait), so they never run on the loop."""
-    if rule.call is not None:
-        await asyncio.get_running_loop().run_in_executor(None, rule.call)
+    """Rule calls block (they kill and wait), so they never run on the loop.
+
+    A kill ends the very connection that waits here, and with it this task: the thread itself says when it is done.
+    """
+
+    def work() -> None:
+        try:
+            if rule.call is not None:
+                rule.call()
+        finally:
+            rule.finish()
+
+    await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> bytes | None:

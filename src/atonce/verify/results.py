@@ -1,0 +1,115 @@
+"""What verify says about one run, and about all of them. Reports only print these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from atonce.guarantee import Guarantee
+from atonce.verify.allowed import BITES, Anomaly, strongest
+from atonce.verify.findings import Finding
+from atonce.verify.history import Mark
+
+
+class State(StrEnum):
+    KEPT = "kept"
+    REFUSED = "refused"  # it stopped and named the position, where going on would lose or double data: counts as kept
+    BROKEN = "broken"
+    NOT_EXERCISED = "not exercised"  # the fault never struck: says nothing
+    NOT_APPLICABLE = "not applicable"
+    OBSERVED = "observed"  # no level was declared: reported, not judged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One fault, one variant, one run."""
+
+    fault: str
+    variant: str
+    title: str
+    where: str
+    may_show: str
+    state: State
+    why: str = ""
+    expected: int = 0
+    delivered: int = 0
+    findings: tuple[Finding, ...] = ()
+    recovery_s: float | None = None
+    duration_s: float = 0.0
+    struck: str = ""
+    notes: tuple[str, ...] = ()
+    began_at: float = 0.0
+    marks: tuple[Mark, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.fault}/{self.variant}"
+
+    def count(self, *anomalies: Anomaly) -> int:
+        return sum(finding.count for finding in self.findings if finding.anomaly in anomalies)
+
+    @property
+    def ran(self) -> bool:
+        return self.state in (State.KEPT, State.REFUSED, State.BROKEN, State.OBSERVED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """All runs of one subject at one level."""
+
+    subject: str
+    broker: str
+    output: str
+    level: Guarantee | None
+    seed: int
+    records: int
+    results: tuple[Result, ...]
+    duration_s: float
+    fingerprint: str
+    versions: dict[str, str] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
+    """Faults that were asked for by number."""
+    replay: str = ""
+    """The command line, with {fault} in the place of the fault to run again."""
+
+    @property
+    def found(self) -> set[Anomaly]:
+        return {finding.anomaly for result in self.results if result.ran for finding in result.findings}
+
+    @property
+    def broken(self) -> Sequence[Result]:
+        return [result for result in self.results if result.state is State.BROKEN]
+
+    @property
+    def ran(self) -> Sequence[Result]:
+        return [result for result in self.results if result.ran]
+
+    @property
+    def never_fired(self) -> Sequence[Result]:
+        """Applicable faults, asked for by number, of which no variant struck."""
+        struck = {result.fault for result in self.results if result.ran}
+        return [
+            result
+            for result in self.results
+            if result.state is State.NOT_EXERCISED and result.fault in self.asked and result.fault not in struck
+        ]
+
+    @property
+    def observed(self) -> Guarantee | None:
+        """The strongest level that allows everything that was seen."""
+        return strongest(self.found)
+
+    @property
+    def too_weak(self) -> frozenset[Anomaly]:
+        """What the level must show under faults that are strong enough, and did not."""
+        if self.level is None or not self.ran:
+            return frozenset()
+        return BITES[self.level] - self.found
+
+    def exit_code(self, strict: bool = False) -> int:
+        if self.broken or (strict and self.too_weak):
+            return 1
+        if self.never_fired or not self.ran:
+            return 2
+        return 0

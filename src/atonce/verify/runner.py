@@ -1,0 +1,322 @@
+"""Runs a subject under faults, one after the other: fresh topics, inject, recover, drain, audit."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from atonce.errors import AtOnceError, UsageError
+from atonce.guarantee import Guarantee
+from atonce.verify.allowed import ALLOWED, Anomaly, allowed
+from atonce.verify.audit import audit
+from atonce.verify.checks_output import Oracle, require_told_apart
+from atonce.verify.cluster import Cluster
+from atonce.verify.faults import Need
+from atonce.verify.findings import Finding, found
+from atonce.verify.harness import Harness
+from atonce.verify.identity import identify
+from atonce.verify.output import Table
+from atonce.verify.proxy import Proxy
+from atonce.verify.readers import CommittedReader, Watch
+from atonce.verify.results import Result, State
+from atonce.verify.rules import NotFired
+from atonce.verify.scenarios import Variant
+from atonce.verify.scene import Limits, Scene
+from atonce.verify.subject_contract import Names, Subject
+from atonce.verify.workload import Workload, publish
+
+COUNTED = ("produce", "offset_commit", "txn_offset_commit", "end_txn", "init_producer_id", "join_group")
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """What stays the same from run to run."""
+
+    subject: Subject
+    harness: Harness
+    proxy: Proxy
+    workload: Workload
+    scratch: Path
+    seed: int
+    identify: str = "whole"
+    table: Table | None = None
+    database: Any = None
+    final_only: bool = False
+    fixed_topics: tuple[str, str] | None = None
+    """(input, output) of a command that names its topics itself; they are made anew for every run."""
+    limits: Limits = field(default_factory=Limits)
+    tell: Callable[[str, Result | None], None] = lambda _title, _result: None
+    """Called before a run with its title, and after it with its result."""
+    oracle: Oracle | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    batches: int = 0
+    met: set[Need] = field(default_factory=set)
+    _cluster: Cluster | None = None
+    _run: int = 0
+
+    @property
+    def cluster(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = Cluster(self.harness.servers)
+        return self._cluster
+
+    # One run --------------------------------------------------------------------------------------------------------
+
+    def scene(self, variant: Variant | None) -> Scene:
+        self._run += 1
+        title = f"{variant.fault.name}-{variant.name}" if variant else "clean"
+        run = f"av{self.seed % 100000}-{self._run}-{title}".lower()
+        given = self.fixed_topics
+        names = Names(
+            run=run,
+            input=given[0] if given else f"{run}-in",
+            output=given[1] if given else f"{run}-out",
+            group=f"{run}-group",
+            scratch=self.scratch / run,
+            servers=self.proxy.servers,
+            table_url=self.database.url if self.database is not None else None,
+            options=variant.options if variant else {},
+        )
+        names.scratch.mkdir(parents=True, exist_ok=True)
+        self.proxy.clear()
+        history = self.proxy.new_page()
+        self.subject.prepare(names, history)
+        watch = self._prepare_topics(names)
+        return Scene(
+            fault=variant.fault if variant else None,
+            variant=variant.name if variant else "clean",
+            names=names,
+            cluster=self.cluster,
+            proxy=self.proxy,
+            harness=self.harness,
+            history=history,
+            subject=self.subject,
+            workload=self.workload,
+            watch=watch,
+            table=self.table,
+            rng=random.Random(f"{self.seed}/{title}"),
+            limits=self.limits,
+            counts=self.counts,
+            batches=self.batches,
+            database=self.database,
+        )
+
+    def _prepare_topics(self, names: Names) -> Watch | None:
+        cluster = self.cluster
+        if self.fixed_topics:
+            for topic in dict.fromkeys(self.fixed_topics):
+                cluster.delete_topic(topic)
+        cluster.create_topic(names.input, self.workload.partitions)
+        cluster.patiently(lambda: publish(cluster, names.input, self.workload.head))
+        if self.table is not None:
+            self.table.empty()
+            return None
+        cluster.create_topic(names.output, self.workload.partitions)
+        watch = Watch(CommittedReader(cluster.clone(), names.output))
+        watch.start()
+        return watch
+
+    def _end(self, scene: Scene) -> None:
+        self.subject.finish()
+        self.proxy.clear()
+        scene.close()
+        if scene.watch is not None:
+            scene.watch.stop()
+            scene.watch.reader.cluster.close()
+        for group in scene.history.groups():
+            self.cluster.dismiss_members(group, sorted(scene.members(group)))
+            self.cluster.delete_group(group)
+        for topic in {scene.names.input, scene.names.output}:
+            self.cluster.delete_topic(topic)
+
+    # The clean run --------------------------------------------------------------------------------------------------
+
+    def clean(self) -> Result:
+        """The oracle: what comes out when nothing goes wrong, and what the subject is made of."""
+        self.tell("clean run", None)
+        began = time.time()
+        scene = self.scene(None)
+        scene.patience = 3.0
+        try:
+            scene.start()
+            scene.send_tail()
+            if not self.subject.restarts_by_itself:
+                self._again(scene)
+            drained = scene.drain()
+            checked = audit(scene, None, drained)
+            bad = [f for f in checked.findings if f.anomaly not in ALLOWED[Guarantee.EFFECTIVELY_ONCE]]
+            if scene.refusal is not None or not drained:
+                why = scene.refusal.words if scene.refusal else self.subject.last_words()
+                raise UsageError(
+                    f"the clean run did not come to its end, so there is nothing to compare with. Its last words: {why}"
+                )
+            self.oracle = Oracle(checked.outs, identify(self.identify), self.final_only)
+            require_told_apart(self.oracle)
+            self._learn(scene)
+            result = Result(
+                fault="clean",
+                variant="run",
+                title="no fault: what a run without faults gives",
+                where="",
+                may_show="-",
+                state=State.BROKEN if bad else State.KEPT,
+                expected=self.oracle.expected,
+                delivered=self.oracle.expected,
+                findings=tuple(bad),
+                duration_s=time.time() - began,
+                began_at=began,
+                marks=tuple(scene.history.marks),
+            )
+        finally:
+            self._end(scene)
+        self.tell("clean run", result)
+        return result
+
+    def _again(self, scene: Scene) -> None:
+        """A pipeline that drains and ends is run once more for what came meanwhile."""
+        scene.until(lambda: self.subject.ending(0) is not None, self.limits.drain_s, "the end of the clean run")
+        ended = self.subject.ending(0)
+        if ended is not None and ended.code == 0:
+            scene.start()
+
+    def _learn(self, scene: Scene) -> None:
+        history = scene.history
+        self.counts = {api: sum(1 for _ in history.of(api)) for api in COUNTED}
+        output = scene.names.output
+        self.counts["produce"] = sum(1 for e in history.of("produce") if output in e.facts.topics)
+        self.counts["fetch"] = 4
+        self.batches = sum(1 for mark in history.marks if mark.what == "step" and mark.detail == "delivered")
+        met = set(self.subject.needs_met()) | self.harness.needs_met()
+        if self.counts["produce"]:
+            met.add(Need.PRODUCES)
+        if any(e.facts.acks not in (0, None) for e in history.of("produce")):
+            met.add(Need.ACKS)
+        if scene.watch is not None:
+            met.add(Need.KAFKA_OUTPUT)
+        if any(e.facts.transactional_id for e in history.of("produce")):
+            met.add(Need.TRANSACTIONS)
+            if any(e.facts.transactional_id and e.version >= 12 for e in history.of("produce")):
+                met.add(Need.TRANSACTIONS_V2)
+        if self.counts["offset_commit"]:
+            met.add(Need.COMMITS)
+        if self.counts["join_group"]:
+            met.add(Need.GROUP)
+        self.met = met
+
+    # A faulted run --------------------------------------------------------------------------------------------------
+
+    def applies(self, variant: Variant) -> str:
+        """Empty when it does; else why not."""
+        missing = sorted(need.value for need in variant.needs if need not in self.met)
+        if missing:
+            return "needs " + "; ".join(missing)
+        level = self.subject.level
+        if level is not None and (level not in variant.levels or variant.fault.may_show(level) is None):
+            return f"does not apply at level {level.value}"
+        return ""
+
+    def run(self, variant: Variant) -> Result:
+        if why := self.applies(variant):
+            return self._result(variant, State.NOT_APPLICABLE, why)
+        self.tell(variant.title, None)
+        began = time.time()
+        scene = self.scene(variant)
+        try:
+            try:
+                variant.play(scene)
+            except NotFired as error:
+                return self._told(self._result(variant, State.NOT_EXERCISED, str(error), scene, began))
+            scene.send_tail()
+            if not self.subject.running(0):
+                scene.start()
+            drained = scene.drain()
+            checked = audit(scene, self.oracle, drained)
+            return self._told(self._judge(variant, scene, checked.findings, len(checked.outs), began))
+        except (AtOnceError, OSError) as error:
+            return self._told(self._result(variant, State.NOT_EXERCISED, f"could not be run: {error}", scene, began))
+        finally:
+            self._end(scene)
+
+    def _told(self, result: Result) -> Result:
+        self.tell(result.name, result)
+        return result
+
+    def _judge(
+        self, variant: Variant, scene: Scene, findings: Sequence[Finding], delivered: int, began: float
+    ) -> Result:
+        level = self.subject.level
+        refused = scene.refusal or scene.refusal_seen
+        kept = list(findings)
+        if scene.refusal is not None:
+            if variant.may_refuse:
+                kept = [f for f in kept if f.anomaly is not Anomaly.LOST]  # not delivered yet, and it says so
+            else:
+                kept += found(Anomaly.STUCK, [f"refused to go on without need: {scene.refusal.words[-300:]}"])
+        if scene.served_damage:
+            kept += found(Anomaly.INCONSISTENT_OFFSETS, [f"the broker served {scene.served_damage}"])
+        idempotent = all(head.producer_id >= 0 for e in scene.history.of("produce") for _, _, head in e.facts.batches)
+        why = ""
+        if level is None:
+            state = State.OBSERVED
+        else:
+            bad = [f for f in kept if f.anomaly not in allowed(level, idempotent=idempotent)]
+            state = State.BROKEN if bad else State.REFUSED if refused else State.KEPT
+            why = "; ".join(f"{f.anomaly.value}: {f.examples[0]}" for f in bad) if bad else ""
+        if refused and not why:
+            why = refused.words[-400:]
+        return self._result(variant, state, why, scene, began, tuple(kept), delivered)
+
+    def _result(
+        self,
+        variant: Variant,
+        state: State,
+        why: str = "",
+        scene: Scene | None = None,
+        began: float = 0.0,
+        findings: tuple[Finding, ...] = (),
+        delivered: int = 0,
+    ) -> Result:
+        level = self.subject.level
+        recovery = _recovery_s(scene) if scene is not None else None
+        return Result(
+            fault=variant.fault.name,
+            variant=variant.name,
+            title=variant.fault.title,
+            where=variant.fault.where,
+            may_show=(variant.fault.may_show(level) or "") if level else "",
+            state=state,
+            why=why,
+            expected=self.oracle.expected if self.oracle else 0,
+            delivered=delivered,
+            findings=findings,
+            recovery_s=recovery,
+            duration_s=time.time() - began if began else 0.0,
+            struck=scene.struck if scene else "",
+            notes=tuple(scene.notes) if scene else (),
+            began_at=began,
+            marks=tuple(scene.history.marks) if scene else (),
+        )
+
+    def close(self) -> None:
+        self.subject.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+RETURNS = frozenset({"started", "resumed", "broker-started", "database-started"})
+
+
+def _recovery_s(scene: Scene) -> float | None:
+    """From the fault until output flows again after the last thing that came back; until the end when none was due."""
+    fault_at = scene.fault_at
+    if fault_at is None:
+        return None
+    back = max((mark.at for mark in scene.history.marks if mark.what in RETURNS), default=fault_at)
+    flows = scene.watch.first_after(max(back, fault_at)) if scene.watch else None
+    drained = next((mark.at for mark in reversed(scene.history.marks) if mark.what == "drained"), None)
+    end = flows or drained
+    return end - fault_at if end is not None else None

@@ -1,0 +1,120 @@
+"""F6, F7, F8, F10: the subject is killed between its two writes, or in the middle of one.
+
+An AtOnce pipeline is held at its own steps; a command is killed by what it sends: the commit of its offsets is the
+border between the two writes.
+"""
+
+from __future__ import annotations
+
+import time
+
+from atonce.engine.observer import Step
+from atonce.guarantee import Guarantee
+from atonce.verify.faults import Need
+from atonce.verify.rules import Action
+from atonce.verify.scenarios.registry import scenario
+from atonce.verify.scene import Scene
+
+SLOW_TIMER = {"auto.commit.interval.ms": "600000"}
+QUICK_TIMER = {"auto.commit.interval.ms": "100"}
+PROGRESS = ("offset_commit", "txn_offset_commit")
+
+
+def kill_at_step(scene: Scene, step: Step) -> None:
+    held = scene.hold_at(step)
+    scene.start()
+    scene.strike(held)
+    scene.kill()
+
+
+def kill_at_request(scene: Scene, action: Action, *apis: str, nth: int | None = None) -> None:
+    rule = scene.rule(*apis, action=action, nth=nth or scene.some(*apis), call=lambda: scene.subject.kill(0))
+    scene.start()
+    scene.strike(rule)
+    scene.dismiss()
+
+
+def timer_has_committed(scene: Scene) -> None:
+    """Held before its output, a pipeline at level none waits here until the timer has recorded the batch."""
+    since = time.time()
+    deadline = time.monotonic() + 3.0
+    while time.monotonic() < deadline:
+        if any((entry.answered_at or 0) > since for entry in scene.history.of(*PROGRESS)):
+            return
+        time.sleep(0.02)  # a SQL ledger commits where the proxy does not see it; three seconds are many timer ticks
+
+
+@scenario("F6", "committed-not-written", short=True, options=QUICK_TIMER)
+def committed_not_written(scene: Scene) -> None:
+    if not scene.subject.steps:
+        return kill_at_request(scene, Action.CALL_AFTER, *PROGRESS)
+    if scene.subject.level is Guarantee.NONE:
+        held = scene.hold_at(Step.OUTPUT_BEGUN)
+        scene.start()
+        scene.strike(held)
+        timer_has_committed(scene)
+        return scene.kill()
+    after = Step.COMMITTED if scene.subject.level is Guarantee.EFFECTIVELY_ONCE else Step.PROGRESS_DONE
+    return kill_at_step(scene, after)
+
+
+@scenario("F6", "before-spark-commit-log", needs=(Need.SPARK,))
+def before_commit_log(scene: Scene) -> None:
+    kill_at_step(scene, Step.DELIVERED)
+
+
+@scenario("F6", "progress-in-open-transaction", needs=(Need.SPARK,), levels=(Guarantee.EFFECTIVELY_ONCE,))
+def progress_in_open_transaction(scene: Scene) -> None:
+    kill_at_step(scene, Step.PROGRESS_DONE)
+
+
+@scenario("F7", "written-not-committed", short=True, options=SLOW_TIMER)
+def written_not_committed(scene: Scene) -> None:
+    if scene.subject.steps:
+        return kill_at_step(scene, Step.OUTPUT_DONE)
+    return kill_at_request(scene, Action.CALL_BEFORE, "offset_commit", "end_txn")
+
+
+@scenario("F7", "before-commit", needs=(Need.SPARK,), levels=(Guarantee.EFFECTIVELY_ONCE,))
+def before_commit(scene: Scene) -> None:
+    kill_at_step(scene, Step.COMMITTING)
+
+
+@scenario("F7", "planned-only", needs=(Need.SPARK,), options=SLOW_TIMER)
+def planned_only(scene: Scene) -> None:
+    kill_at_step(scene, Step.PLANNED)
+
+
+@scenario("F8", "timer-before-write", levels=(Guarantee.NONE,), options=QUICK_TIMER)
+def timer_before_write(scene: Scene) -> None:
+    committed_not_written(scene)
+
+
+@scenario("F8", "timer-after-write", levels=(Guarantee.NONE,), options=SLOW_TIMER)
+def timer_after_write(scene: Scene) -> None:
+    written_not_committed(scene)
+
+
+@scenario("F10", "out-of-memory", short=True, options=SLOW_TIMER)
+def out_of_memory(scene: Scene) -> None:
+    """What the kernel does to a process that takes too much: SIGKILL, here while its output is on the wire."""
+    if scene.watch is not None:
+        nth = scene.some("produce")
+        rule = scene.rule(
+            "produce",
+            action=Action.CALL_WITH,
+            nth=nth,
+            topic=scene.names.output,
+            call=lambda: scene.subject.kill(0),
+        )
+        scene.start()
+        scene.strike(rule)
+        return scene.dismiss()
+    if scene.subject.steps:
+        held = scene.hold_at(Step.OUTPUT_BEGUN)
+        scene.start()
+        scene.strike(held)
+        held.release()
+        time.sleep(scene.rng.uniform(0.01, 0.25))  # somewhere inside the write
+        return scene.kill()
+    return kill_at_request(scene, Action.CALL_WITH, *PROGRESS)

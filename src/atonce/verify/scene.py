@@ -1,0 +1,217 @@
+"""One run of one fault: everything a scenario can do to a subject, its broker and its wire."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from atonce.engine.observer import Step
+from atonce.errors import AtOnceError
+from atonce.verify.cluster import Cluster
+from atonce.verify.faults import Fault
+from atonce.verify.harness import Harness
+from atonce.verify.history import History
+from atonce.verify.output import Table
+from atonce.verify.proxy import Proxy
+from atonce.verify.readers import Watch
+from atonce.verify.rules import Action, NotFired, Rule
+from atonce.verify.subject_contract import Ending, Names, StepRule, Subject
+from atonce.verify.workload import Workload, publish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    fire_s: float = 25.0
+    """How long a fault may wait for its moment."""
+    drain_s: float = 45.0
+    """How long a subject may take to come to the end after the fault has passed, before it counts as stuck."""
+    quiet_s: float = 1.0
+    """A command has come to the end when it has read everything and has written nothing for so long."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    fault: Fault | None
+    """None: the clean run."""
+    variant: str
+    names: Names
+    cluster: Cluster
+    proxy: Proxy
+    harness: Harness
+    history: History
+    subject: Subject
+    workload: Workload
+    watch: Watch | None
+    """On a Kafka output."""
+    table: Table | None
+    rng: random.Random
+    limits: Limits
+    counts: dict[str, int] = field(default_factory=dict)
+    """How many requests of each API the clean run sent: where a fault can strike."""
+    batches: int = 0
+    """How many batches the clean run delivered (AtOnce pipelines)."""
+    database: Any = None
+    """The database's server and its proxy, when verify runs them."""
+    struck: str = ""
+    fault_at: float | None = None
+    restarts: int = 0
+    notes: list[str] = field(default_factory=list)
+    refusal: Ending | None = None
+    refusal_seen: Ending | None = None
+    """The broker refused damaged files, and was then given the undamaged ones back."""
+    served_damage: str = ""
+    """The broker served what it should have refused."""
+    input_removed: bool = False
+    hanging: bool = False
+    tail_sent: bool = False
+    input_ends: dict[int, int] = field(default_factory=dict)
+    after: list[Callable[[], None]] = field(default_factory=list)
+    """Put right at the end of the run, whatever happens."""
+    patience: float = 1.0
+    """The clean run waits longer, to learn how long the subject is ever quiet."""
+    _rows: tuple[int, float] | None = None
+    _caught_up_at: float | None = None
+
+    # The fault ------------------------------------------------------------------------------------------------------
+
+    def rule(self, *apis: str, action: Action, nth: int = 1, **more: Any) -> Rule:
+        return self.proxy.add(Rule(apis=frozenset(apis), action=action, nth=nth, **more))
+
+    def some(self, *apis: str, most: int = 6) -> int:
+        """A moment that surely comes: the clean run sent at least that many of these."""
+        there = sum(self.counts.get(api, 0) for api in apis)
+        return self.rng.randint(1, max(1, min(most, there * 2 // 3)))
+
+    def some_batch(self) -> int:
+        return self.rng.randint(1, max(1, self.batches - 1))
+
+    def hold_at(self, step: Step, nth: int | None = None) -> StepRule:
+        return self.subject.hold_at(step, nth or self.some_batch())
+
+    def strike(self, rule: Rule | StepRule) -> None:
+        """Wait until the fault has struck, and remember when and where."""
+        deadline = time.monotonic() + self.limits.fire_s
+        while True:
+            try:
+                rule.wait(0.2)
+                break
+            except NotFired:
+                ended = self.subject.ending(0)
+                late = time.monotonic() > deadline
+                if late or (rule.fired_at is None and ended and not self._revive(ended)):
+                    if ended and not ended.refused:
+                        raise NotFired(f"the subject ended first: {ended.words[-300:]}") from None
+                    raise
+        self.note_fault(rule.struck)
+
+    def note_fault(self, words: str) -> None:
+        self.fault_at = self.fault_at or time.time()
+        self.struck = self.struck or words
+        self.history.mark("fault", words)
+
+    # The subject ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.proxy.positions.clear()
+        self.subject.start(0)
+
+    def kill(self) -> None:
+        self.subject.kill(0)
+        self.dismiss()
+
+    def dismiss(self, members: set[str] | None = None) -> None:
+        """The coordinator is told at once that a killed member is gone; by itself it waits for its session."""
+        for group in self.history.groups():
+            known = members if members is not None else self.members(group)
+            if known:
+                self.cluster.dismiss_members(group, sorted(known))
+
+    def members(self, group: str | None = None) -> set[str]:
+        joined = self.history.of("join_group", "sync_group", "consumer_group_heartbeat")
+        return {
+            member
+            for entry in joined
+            if group is None or entry.facts.group == group
+            for member in (entry.facts.member, entry.facts.extra.get("member"))
+            if member
+        }
+
+    def _revive(self, ended: Ending) -> bool:
+        """What a supervisor does: a command that died by itself is started again, some times."""
+        if ended.refused or not self.subject.restarts_by_itself or self.restarts >= 8:
+            return False
+        self.restarts += 1
+        self.dismiss()
+        self.start()
+        return True
+
+    # Coming to the end ----------------------------------------------------------------------------------------------
+
+    def send_tail(self) -> None:
+        if not self.tail_sent:
+            self.tail_sent = True
+            self.cluster.patiently(lambda: publish(self.cluster, self.names.input, self.workload.tail))
+        self.input_ends = self.cluster.patiently(lambda: self.cluster.offsets(self.names.input))
+
+    def until(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not done():
+            if time.monotonic() > deadline:
+                raise NotFired(f"{what} did not happen within {timeout_s:g} s")
+            time.sleep(0.02)
+
+    def drain(self) -> bool:
+        """Everything that is there has been dealt with; False when the subject never gets there (stuck)."""
+        deadline = time.monotonic() + self.limits.drain_s
+        while time.monotonic() < deadline:
+            ended = self.subject.ending(0)
+            if ended is not None and ended.code == 0 and not self.subject.restarts_by_itself:
+                self.history.mark("drained")
+                return True
+            if ended is not None:
+                if ended.refused:
+                    self.refusal = ended
+                    return True
+                if not self._revive(ended):
+                    self.notes.append(f"the subject ended by itself: {ended.words[-300:]}")
+                    return False
+            if self.subject.restarts_by_itself and self._at_the_end():
+                self.history.mark("drained")
+                return True
+            time.sleep(0.03)
+        return False
+
+    def _at_the_end(self) -> bool:
+        at = self.proxy.positions
+        if any(at.get((self.names.input, p), -1) < end for p, end in self.input_ends.items()):
+            self._caught_up_at = None
+            return False
+        # What was read last may still be under way to the output: quiet counts from then on.
+        self._caught_up_at = self._caught_up_at or time.time()
+        quiet_since = max(
+            self._caught_up_at, self.history.last_write_at(), self.last_seen_at(), self.table_changed_at()
+        )
+        return time.time() - quiet_since > self.limits.quiet_s * self.patience
+
+    def table_changed_at(self) -> float:
+        """When the number of rows last changed, as far as we looked."""
+        if self.table is None:
+            return 0.0
+        count = len(self.table.rows())
+        if self._rows is None or self._rows[0] != count:
+            self._rows = (count, time.time())
+        return self._rows[1]
+
+    def last_seen_at(self) -> float:
+        seen = self.watch.reader.seen if self.watch else []
+        return seen[-1].at if seen else 0.0
+
+    def close(self) -> None:
+        for put_right in reversed(self.after):
+            try:
+                put_right()
+            except (OSError, AtOnceError) as error:
+                self.notes.append(f"while putting things right: {error}")
