@@ -116,7 +116,7 @@ class _Reader:
 
 
 def read_produce(version: int, frame: bytes, position: int) -> ProduceRequest:
-    """Raises MalformedRequest unless the frame is exactly one request."""
+    """Raises MalformedRequest unless the frame holds a whole request; bytes after it are ignored, as Kafka does."""
     reader = _Reader(memoryview(frame), position, version >= FIRST_FLEXIBLE)
     try:
         transactional_id = reader.string()
@@ -136,8 +136,6 @@ def read_produce(version: int, frame: bytes, position: int) -> ProduceRequest:
         reader.tags()
     except (StructError, IndexError, ValueError) as error:
         raise MalformedRequest(f"Produce v{version}: {error}") from error
-    if reader.position != len(frame):
-        raise MalformedRequest(f"Produce v{version}: {len(frame) - reader.position} bytes left over")
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 

@@ -79,10 +79,10 @@ def test_hostile_counts_do_not_end_the_process(broker: Broker) -> None:
     """kio's native reader would abort on these: no request may reach it unchecked."""
     pid = broker.pid
     for route in routes().values():
-        for version in range(route.min_version, route.max_version + 1):
-            for count in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x07", b"\x80\x00\x00\x00"):
+        for version in {route.min_version, route.max_version}:
+            for count in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07"):
                 head = struct.pack(">hhih", route.api_key, version, 1, -1)
-                for body in (count, b"\0" + count, b"\0\0" + count, count * 12):
+                for body in (count, b"\0\0" + count, count * 12):
                     frame = head + body + b"\0" * 24
                     with socket.create_connection(_where(broker), 10) as connection:
                         connection.sendall(struct.pack(">i", len(frame)) + frame)
@@ -111,7 +111,7 @@ def test_random_and_mutated_frames_leave_the_broker_up_and_small(broker: Broker)
             wire.frame(32, 4, 7, resources=[{"resource_type": 2, "resource_name": "a"}]),
         ]
     before = process.memory_info().rss
-    for _ in range(1500):
+    for _ in range(800):
         kind = rng.randrange(3)
         if kind == 0:
             data = rng.randbytes(rng.randrange(1, 200))

@@ -55,8 +55,6 @@ def test_produce_request_cut_anywhere_is_refused(version: int) -> None:
     for length in range(len(body)):
         with pytest.raises(MalformedRequest):
             read_produce(version, body[:length], 0)
-    with pytest.raises(MalformedRequest, match="left over"):
-        read_produce(version, body + b"\0", 0)
 
 
 @pytest.mark.parametrize("version", range(3, 14))

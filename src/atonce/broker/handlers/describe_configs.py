@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from atonce.broker.alter import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRefused, find_resource
+from atonce.broker.alter import BROKER_RESOURCE, ConfigRefused, find_resource
 from atonce.broker.config import BROKER, TOPIC, Setting, text_of
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
-from atonce.broker.settings import InForce, Source
+from atonce.broker.settings import InForce
 
 if TYPE_CHECKING:
     from atonce.broker.broker import BrokerState
@@ -53,8 +53,6 @@ def _shown(one: InForce, resource_type: int, request: Any) -> dict[str, Any]:
         "name": setting.name,
         "value": text_of(one.value),
         "read_only": resource_type == BROKER_RESOURCE and not setting.dynamic,
-        "is_default": one.source is Source.DEFAULT
-        or (resource_type == TOPIC_RESOURCE and one.source is not Source.TOPIC),
         "config_source": int(one.source),
         "is_sensitive": False,
         "synonyms": synonyms if request.include_synonyms else [],
