@@ -10,7 +10,7 @@ here commits, so that progress can share a transaction with the output.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,7 +53,6 @@ class LedgerRow:
     """The row as it was read, with what only the ledger itself needs."""
 
     owner_epoch: int
-    sequence: int
     progress: Progress
 
 
@@ -66,17 +65,18 @@ class SqlLedger:
         self.table = table
         self._placeholder = placeholder
         self._epoch: int | None = None
-        self._sequence = 0
+        self._recorded = 0
+        self._issued = 0
 
     def create(self, connection: Any) -> None:
         """Make the table if it is missing."""
         self._execute(connection, _CREATE)
 
     def claim(self, connection: Any) -> Progress | None:
-        """Take the pipeline from whoever holds it, then read. None when it was never claimed before."""
+        """Take the pipeline from whoever holds it, then read. None when nothing was ever recorded for it."""
         row = self._execute(connection, _CLAIM + _COLUMNS, self._name, self._instance, _now()).fetchone()
         found = self._hold(row)
-        return None if found.owner_epoch == 1 else found.progress
+        return None if found.progress.sequence == 0 else found.progress
 
     def reclaim(self, connection: Any) -> Progress:
         """After an unknown outcome: raise our own epoch, so that a commit in doubt either is in or never will be."""
@@ -85,16 +85,26 @@ class SqlLedger:
             raise self._replaced(connection)
         return self._hold(row).progress
 
-    def advance(self, connection: Any, progress: Progress, sequence: int | None = None) -> None:
-        """Record progress, fenced. `sequence` is given by the timer; an older one than recorded changes nothing."""
+    def numbered(self, progress: Progress) -> Progress:
+        """The same progress with a sequence number above what is recorded, if it has none yet (S20)."""
+        if progress.sequence <= self._recorded:
+            progress = replace(progress, sequence=max(self._issued, self._recorded) + 1)
+        self._issued = max(self._issued, progress.sequence)
+        return progress
+
+    def recorded(self, progress: Progress) -> None:
+        """Its transaction is known to have committed."""
+        self._recorded = max(self._recorded, progress.sequence)
+
+    def advance(self, connection: Any, progress: Progress) -> None:
+        """Record numbered progress, fenced. Something newer already recorded stays: progress never moves back."""
         if self._epoch is None:
             raise InvariantError(f"pipeline {self._name}: progress was to be recorded before the ledger was claimed")
-        number = self.next_sequence() if sequence is None else sequence
         positions = None if progress.positions is None else json.dumps(dict(progress.positions), sort_keys=True)
         done = self._execute(
             connection,
             _ADVANCE,
-            number,
+            progress.sequence,
             progress.query_id,
             progress.batch_id,
             positions,
@@ -103,19 +113,14 @@ class SqlLedger:
             _now(),
             self._name,
             self._epoch,
-            number,
+            progress.sequence,
         )
         if done.rowcount == 1:
             return
         row = self.read(connection)
-        if row is not None and row.owner_epoch == self._epoch and row.sequence >= number:
-            return  # something newer is already recorded: progress never moves back
+        if row is not None and row.owner_epoch == self._epoch and row.progress.sequence >= progress.sequence:
+            return
         raise self._replaced(connection)
-
-    def next_sequence(self) -> int:
-        """A growing number for one recording of progress, so that a late one cannot undo a newer one."""
-        self._sequence += 1
-        return self._sequence
 
     def read(self, connection: Any) -> LedgerRow | None:
         row = self._execute(connection, f"SELECT {_COLUMNS} FROM {{table}} WHERE name = ?", self._name).fetchone()
@@ -124,7 +129,7 @@ class SqlLedger:
     def rewind(self, connection: Any, progress: Progress) -> None:
         """Set the row to `progress` whatever it held, fencing whoever runs. Only `atonce reset` does this."""
         self.claim(connection)
-        self.advance(connection, progress)
+        self.advance(connection, self.numbered(progress))
 
     def forget(self, connection: Any) -> bool:
         """Delete the row, as if the pipeline had never run. Only `atonce reset` does this."""
@@ -135,7 +140,7 @@ class SqlLedger:
     def _hold(self, row: Any) -> LedgerRow:
         found = _parse(row)
         self._epoch = found.owner_epoch
-        self._sequence = max(self._sequence, found.sequence)
+        self._recorded = max(self._recorded, found.progress.sequence)
         return found
 
     def _replaced(self, connection: Any) -> Exception:
@@ -177,7 +182,6 @@ def _parse(row: Any) -> LedgerRow:
     owner_epoch, instance, sequence, query_id, batch_id, positions, source_ids, fingerprint = row
     return LedgerRow(
         owner_epoch=int(owner_epoch),
-        sequence=int(sequence),
         progress=Progress(
             instance=instance,
             query_id=query_id,
@@ -185,6 +189,7 @@ def _parse(row: Any) -> LedgerRow:
             positions=None if positions is None else json.loads(positions),
             source_ids=json.loads(source_ids),
             fingerprint=fingerprint,
+            sequence=int(sequence),
         ),
     )
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import SinkTraits
+from atonce.ledger.timer import AUTO_COMMIT_INTERVAL_S
 from atonce.sinks.contract import Identity, OpenSink
 from atonce.sinks.sql_options import absorbs_repetition, age_s, check_options, names, needs
-from atonce.sinks.sql_timer import DEFAULT_INTERVAL_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Postgres:
     dedupe_keep: str | float | None = None
     on_error: str = "stop"
     dead_letter: str | None = None
-    timer_s: float = DEFAULT_INTERVAL_S
+    timer_s: float = AUTO_COMMIT_INTERVAL_S
 
     def __post_init__(self) -> None:
         if not self.table or not self.url:

@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 from atonce.errors import AttemptAborted, OutcomeUnknown, RetriableError
 from atonce.ledger.progress import Progress
 from atonce.ledger.sql import SqlLedger, matches
+from atonce.ledger.timer import AUTO_COMMIT_INTERVAL_S, TimedCommits
 from atonce.sinks.contract import Batch, Identity, Moment
-from atonce.sinks.sql_timer import DEFAULT_INTERVAL_S, ProgressTimer
 
 RESOLVE_LIMIT_S = 60.0
 """How long a lost database may take to come back before the engine is told; the doubt is kept until then and after."""
@@ -60,7 +60,7 @@ class OpenSqlSink:
         store: Store,
         ledger: SqlLedger,
         *,
-        timer_interval_s: float = DEFAULT_INTERVAL_S,
+        timer_interval_s: float = AUTO_COMMIT_INTERVAL_S,
         resolve_limit_s: float = RESOLVE_LIMIT_S,
     ) -> None:
         self._identity = identity
@@ -70,7 +70,7 @@ class OpenSqlSink:
         self._connection: Any = None
         self._doubt: Progress | None = None
         self._claimed = False
-        self._timer = ProgressTimer(self._record_from_timer, timer_interval_s)
+        self._timer = TimedCommits(self._record_from_timer, timer_interval_s)
         self._timer_connection: Any = None
         self._closing = threading.Event()
 
@@ -89,15 +89,18 @@ class OpenSqlSink:
         return self._transaction(lambda connection: self._store.write(connection, batch))
 
     def progress(self, progress: Progress) -> None:
-        sequence = self._ledger.next_sequence()
+        numbered = self._ledger.numbered(progress)
         # Sent again after a lost answer it carries the same number: recorded twice it changes nothing.
-        self._until_answered(lambda connection: self._ledger.advance(connection, progress, sequence))
+        self._until_answered(lambda connection: self._ledger.advance(connection, numbered))
+        self._ledger.recorded(numbered)
 
     def progress_on_timer(self, progress: Progress) -> None:
-        self._timer.hand_over(progress, self._ledger.next_sequence())
+        self._timer.submit(self._ledger.numbered(progress))
 
     def output_and_progress(self, batch: Batch, progress: Progress) -> int | None:
+        progress = self._ledger.numbered(progress)
         if self._doubt is not None and self._is_in(progress, batch):
+            self._ledger.recorded(progress)
             return None
 
         def work(connection: Any) -> int:
@@ -120,18 +123,18 @@ class OpenSqlSink:
         except RetriableError as error:
             batch.watch("aborted", {"reason": str(error)})
             raise
+        self._ledger.recorded(progress)
         batch.watch("committed", {"rows": rows})
         return rows
 
     def settle(self) -> None:
         """Rows are visible once their transaction is answered; what can be behind is the timer."""
-        self._timer.flush()
+        self._timer.tick()
 
     def close(self) -> None:
         self._closing.set()
-        self._timer.stop()
         try:
-            self._timer.flush()
+            self._timer.close()
         except Exception as error:
             _log.warning("pipeline %s: its last progress was not recorded: %s", self._identity.name, error)
         self._drop()
@@ -200,12 +203,12 @@ class OpenSqlSink:
                 self._closing.wait(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    def _record_from_timer(self, progress: Progress, sequence: int) -> None:
+    def _record_from_timer(self, progress: Progress) -> None:
         try:
             if self._timer_connection is None:
                 self._timer_connection = self._store.connect()
             self._store.begin(self._timer_connection)
-            self._ledger.advance(self._timer_connection, progress, sequence)
+            self._ledger.advance(self._timer_connection, progress)
             self._store.commit(self._timer_connection)
         except Exception as error:
             connection, self._timer_connection = self._timer_connection, None
