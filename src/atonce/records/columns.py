@@ -36,7 +36,7 @@ PROBLEMS = {
     BAD_LENGTH: "a record batch gives a length that is too small to hold its own header",
     BAD_MAGIC: "a record batch is not of format version 2 (older formats are not read)",
     BAD_COUNT: "a record batch claims more records than its bytes can hold",
-    BAD_RECORD: "a record's lengths do not add up",
+    BAD_RECORD: "the lengths of its records do not add up",
 }
 
 
@@ -168,6 +168,8 @@ def fill(
                     headers += header_count
                 row += 1
             at = record_end
+        if at != end:
+            return row, key_nulls, value_nulls, BAD_RECORD, number, headers
     return row, key_nulls, value_nulls, OK, 0, headers
 
 

@@ -77,7 +77,12 @@ def headers_column(data: Any, unpacked: Any, header_at: Any, rows: int, count: i
     names = pa.Array.from_buffers(
         pa.string(), count, [None, pa.py_buffer(key_ends), pa.py_buffer(keys[: int(key_ends[count])])], 0
     )
-    names.validate(full=True)  # header names are text: bytes that are not UTF-8 must not reach Spark
+    try:
+        names.validate(full=True)  # header names are text: bytes that are not UTF-8 must not reach Spark
+    except pa.ArrowInvalid as error:
+        raise CorruptLogError(
+            f"{where}: a header's name is not UTF-8 ({error}). Nothing of the fetch was used."
+        ) from None
     contents = pa.Array.from_buffers(
         pa.binary(),
         count,
