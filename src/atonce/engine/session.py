@@ -79,7 +79,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     """The running session, or a new one. `conf` wins over our defaults; `master` defaults to local[*]."""
     from pyspark.sql import SparkSession
 
-    running = SparkSession.getActiveSession()
+    running = _running()
     if running is None:
         master = master or (conf or {}).get("spark.master") or "local[*]"
         # Workers must run the interpreter and find the package that this process runs.
@@ -95,6 +95,14 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
                 running.conf.set(key, value)
     _register(running)
     return running
+
+
+def _running() -> Any:
+    from pyspark.sql import SparkSession
+
+    # A thread other than the one that made the session has no active one.
+    found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    return found if found is not None and found._sc._jsc is not None else None
 
 
 def settings(master: str, conf: Mapping[str, str] | None = None) -> dict[str, str]:
