@@ -68,7 +68,7 @@ class Journal(Protocol):
         """Append the control batch that ends the producer's transaction in this partition; raises as `append` does."""
 
     async def flush(self) -> None:
-        """Return when everything appended before this call is durable; once it failed, raise `StorageFailed` for ever."""
+        """Return when everything appended so far is durable; once that failed, raise `StorageFailed` for ever."""
 
     def replay(self) -> Iterator[JournalBatch]:
         """Every batch from the start of the log, in order, open and aborted transactions included."""

@@ -1,5 +1,7 @@
-"""The records of `__consumer_offsets` for classic groups and offsets, in Kafka's formats; the new protocol's records stand
-in `consumer_records`."""
+"""The records of `__consumer_offsets` for classic groups and offsets, in Kafka's formats.
+
+The new protocol's records stand in `consumer_records`.
+"""
 
 from __future__ import annotations
 

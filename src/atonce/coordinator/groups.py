@@ -12,6 +12,16 @@ from kio.schema.errors import ErrorCode
 from atonce.coordinator.classic import ClassicGroup
 from atonce.coordinator.classic_rebalance import JoinAnswer, SyncAnswer
 from atonce.coordinator.classic_requests import ClassicRequests, JoinRequest, SyncRequest
+from atonce.coordinator.consumer import ConsumerGroup
+from atonce.coordinator.consumer_records import (
+    ConsumerGroupEpoch,
+    ConsumerMemberRecord,
+    ConsumerRecord,
+    CurrentAssignment,
+    TargetAssignment,
+    TargetEpoch,
+)
+from atonce.coordinator.consumer_requests import ConsumerRequests, HeartbeatAnswer, HeartbeatRequest, tombstones
 from atonce.coordinator.decision import Decision, Deferred, ProducerIdAndEpoch, TopicPartition, Topics
 from atonce.coordinator.group_config import GroupConfig
 from atonce.coordinator.group_records import GroupRecord, OffsetRecord
@@ -22,12 +32,24 @@ from atonce.coordinator.offset_requests import (
     classic_commit_error,
     classic_expiry,
 )
-from atonce.coordinator.states import ClassicState
+from atonce.coordinator.states import ClassicState, ConsumerState
 from atonce.coordinator.timers import Timers
 from atonce.coordinator.turn import TimerKey, Turn
 from atonce.errors import InvariantError
 
-__all__ = ["FetchedOffset", "GroupConfig", "GroupCoordinator", "JoinRequest", "OffsetToCommit", "SyncRequest"]
+__all__ = [
+    "FetchedOffset",
+    "GroupConfig",
+    "GroupCoordinator",
+    "HeartbeatRequest",
+    "JoinRequest",
+    "OffsetToCommit",
+    "SyncRequest",
+]
+
+Group = ClassicGroup | ConsumerGroup
+
+_CONSUMER_RECORDS = (ConsumerGroupEpoch, ConsumerMemberRecord, CurrentAssignment, TargetAssignment, TargetEpoch)
 
 _EXPIRY_TIMER: TimerKey = ("offsets", "", "")
 
@@ -48,8 +70,9 @@ class GroupCoordinator:
         self._topics = topics
         self._timers: Timers[TimerKey] = Timers()
         self._tokens = count(1)
-        self._groups: dict[str, ClassicGroup] = {}
+        self._groups: dict[str, Group] = {}
         self._classic = ClassicRequests(config, self._timers, lambda: next(self._tokens), new_id)
+        self._consumer = ConsumerRequests(config, topics, self._timers, new_id)
         self._offsets = OffsetRequests(config)
 
     # -- classic members ----------------------------------------------------------------------------------------
@@ -65,7 +88,16 @@ class GroupCoordinator:
             error = ErrorCode.unknown_member_id
         if error is not ErrorCode.none:
             return turn.decide(JoinAnswer(error=error, member_id=request.member_id))
-        group = self._groups.setdefault(request.group_id, ClassicGroup(group_id=request.group_id))
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            if group.members:
+                error = ErrorCode.unknown_member_id if request.member_id else ErrorCode.inconsistent_group_protocol
+                return turn.decide(JoinAnswer(error=error, member_id=request.member_id))
+            # Nobody is left who speaks the new protocol: the group goes back to the classic one, with its offsets.
+            turn.records += tombstones(group)
+            group = None
+        if group is None:
+            group = self._groups[request.group_id] = ClassicGroup(group_id=request.group_id)
         answer = self._classic.join(turn, group, request)
         return turn.decide(answer)
 
@@ -75,7 +107,7 @@ class GroupCoordinator:
 
     def sync_group(self, now_ms: int, request: SyncRequest) -> Decision[SyncAnswer]:
         turn = Turn(now_ms)
-        group = self._groups.get(request.group_id)
+        group = self._classic_group(request.group_id)
         if group is None:
             return turn.decide(SyncAnswer(error=_no_group(request.group_id)))
         answer: SyncAnswer | Deferred = self._classic.sync(turn, group, request)
@@ -85,7 +117,7 @@ class GroupCoordinator:
         self, now_ms: int, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> Decision[ErrorCode]:
         turn = Turn(now_ms)
-        group = self._groups.get(group_id)
+        group = self._classic_group(group_id)
         if group is None:
             return turn.decide(_no_group(group_id))
         return turn.decide(self._classic.heartbeat(turn, group, member_id, instance_id, generation))
@@ -95,10 +127,30 @@ class GroupCoordinator:
     ) -> Decision[list[ErrorCode]]:
         """Members as (member id, instance id); one answer for each."""
         turn = Turn(now_ms)
-        group = self._groups.get(group_id)
+        group = self._classic_group(group_id)
         if group is None:
             return turn.decide([_no_group(group_id)] * len(members))
         return turn.decide([self._classic.leave(turn, group, *member) for member in members])
+
+    def _classic_group(self, group_id: str) -> ClassicGroup | None:
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    # -- members under the new protocol -------------------------------------------------------------------------
+
+    def consumer_heartbeat(self, now_ms: int, request: HeartbeatRequest) -> Decision[HeartbeatAnswer]:
+        turn = Turn(now_ms)
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup) or group is None:
+            return turn.decide(self._consumer.heartbeat(turn, group, request))
+        if group.state is not ClassicState.EMPTY or group.pending_joins:
+            message = f"Group {request.group_id} is not a consumer group."
+            return turn.decide(HeartbeatAnswer(error=ErrorCode.group_id_not_found, message=message))
+        # An empty classic group changes over; its offsets stay.
+        answer = self._consumer.heartbeat(turn, None, request)
+        if answer.error is ErrorCode.none:
+            turn.records.insert(0, GroupRecord(request.group_id, None))
+        return turn.decide(answer)
 
     # -- offsets ------------------------------------------------------------------------------------------------
 
@@ -117,7 +169,11 @@ class GroupCoordinator:
         """`knows_no_group`: OffsetCommit 9 and later are told GROUP_ID_NOT_FOUND, older ones ILLEGAL_GENERATION."""
         turn = Turn(now_ms)
         group = self._groups.get(group_id)
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
+            error = group.commit_error(member_id, instance_id, generation, transactional=False)
+            if error is ErrorCode.stale_member_epoch and not knows_no_group:
+                error = ErrorCode.unsupported_version
+        elif group is not None:
             error = classic_commit_error(group, member_id, instance_id, generation, transactional=False)
         elif generation < 0:
             error = ErrorCode.none  # a group without members, only to keep offsets in
@@ -125,7 +181,7 @@ class GroupCoordinator:
             error = ErrorCode.group_id_not_found if knows_no_group else ErrorCode.illegal_generation
         if error is not ErrorCode.none:
             return turn.decide({offset.partition: error for offset in offsets})
-        if group is not None and member_id in group.members:
+        if isinstance(group, ClassicGroup) and member_id in group.members:
             self._classic.heard_from(turn, group, group.members[member_id])
         return turn.decide(self._offsets.commit(turn, group_id, offsets, retention_ms=retention_ms))
 
@@ -142,7 +198,9 @@ class GroupCoordinator:
         """The transaction coordinator must have said, in the same turn, that the producer's transaction is open."""
         turn = Turn(now_ms)
         group = self._groups.get(group_id)
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
+            error = group.commit_error(member_id, instance_id, generation, transactional=True)
+        elif group is not None:
             error = classic_commit_error(group, member_id, instance_id, generation, transactional=True)
         else:
             error = ErrorCode.none if generation < 0 else ErrorCode.illegal_generation
@@ -159,6 +217,11 @@ class GroupCoordinator:
         member_id: str | None = None,
         member_epoch: int = -1,
     ) -> Decision[tuple[ErrorCode, dict[TopicPartition, FetchedOffset]]]:
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            error = group.fetch_error(member_id, member_epoch)
+            if error is not ErrorCode.none:
+                return Decision((error, {}))
         return Decision((ErrorCode.none, self._offsets.fetch(group_id, partitions, require_stable=require_stable)))
 
     def delete_offsets(
@@ -170,7 +233,9 @@ class GroupCoordinator:
             error = ErrorCode.group_id_not_found if group_id else ErrorCode.invalid_group_id
             return turn.decide((error, {}))
         subscribed: frozenset[str] = frozenset()
-        if group.state is not ClassicState.EMPTY:
+        if isinstance(group, ConsumerGroup):
+            subscribed = group.subscribed_topics(self._topics)
+        elif group.state is not ClassicState.EMPTY:
             known = group.subscribed_topics()
             if known is None:
                 return turn.decide((ErrorCode.non_empty_group, {}))
@@ -191,26 +256,31 @@ class GroupCoordinator:
             group = self._groups.get(group_id)
             if not group_id:
                 answers[group_id] = ErrorCode.invalid_group_id
-            elif group is None or group.state is ClassicState.DEAD:
+            elif group is None:
                 answers[group_id] = ErrorCode.group_id_not_found
-            elif group.state is not ClassicState.EMPTY:
+            elif group.state not in (ClassicState.EMPTY, ConsumerState.EMPTY):
                 answers[group_id] = ErrorCode.non_empty_group
             else:
                 self._offsets.delete_all(turn, group_id)
-                turn.records.append(GroupRecord(group_id, None))
+                turn.records += _group_tombstones(group)
                 answers[group_id] = ErrorCode.none
         return turn.decide(answers)
 
     def describe_group(self, group_id: str) -> ClassicGroup | None:
-        return self._groups.get(group_id)
+        return self._classic_group(group_id)
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def assignor_of(self, group: ConsumerGroup) -> str:
+        return group.preferred_assignor(self._config.group_consumer_assignors[0])
 
     def list_groups(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
     ) -> list[ListedGroup]:
         """Filters are compared without regard to case; empty ones let everything through."""
-        found = [
-            ListedGroup(g.group_id, g.protocol_type or "", g.state.value, "classic") for g in self._groups.values()
-        ]
+        found = [_listed(group) for group in self._groups.values()]
         wanted_states, wanted_types = {s.lower() for s in states}, {t.lower() for t in types}
         return [
             g
@@ -234,7 +304,9 @@ class GroupCoordinator:
         kind, group_id, member_id = key
         if key == _EXPIRY_TIMER:
             self._expire_offsets(turn)
-        elif (group := self._groups.get(group_id)) is not None:
+        elif isinstance(group := self._groups.get(group_id), ConsumerGroup):
+            self._consumer.timed_out(turn, group, member_id, kind)
+        elif group is not None:
             self._classic_timer(turn, kind, group, member_id)
         return turn.decide(None)
 
@@ -253,9 +325,15 @@ class GroupCoordinator:
         self._timers.set(_EXPIRY_TIMER, turn.now_ms + self._config.offsets_retention_check_interval_ms)
         for group in list(self._groups.values()):
             offsets = self._offsets.offsets.of_group(group.group_id)
-            nothing_left = self._offsets.expire(turn, group.group_id, classic_expiry(group, offsets))
-            if nothing_left and group.state is ClassicState.EMPTY and not group.pending_joins:
-                turn.records.append(GroupRecord(group.group_id, None))
+            if isinstance(group, ConsumerGroup):
+                subscribed = group.subscribed_topics(self._topics)
+                since_ms = {p: o.commit_ms for p, o in offsets.items() if p.topic not in subscribed}
+                unused = not group.members
+            else:
+                since_ms = classic_expiry(group, offsets)
+                unused = group.state is ClassicState.EMPTY and not group.pending_joins
+            if self._offsets.expire(turn, group.group_id, since_ms) and unused:
+                turn.records += _group_tombstones(group)
 
     # -- apply --------------------------------------------------------------------------------------------------
 
@@ -265,7 +343,9 @@ class GroupCoordinator:
             if record.committed is not None:
                 self._groups.setdefault(record.group_id, ClassicGroup(group_id=record.group_id))
         elif isinstance(record, GroupRecord):
-            self._apply_group(record)
+            self._apply_classic(record)
+        elif isinstance(record, _CONSUMER_RECORDS):
+            self._apply_consumer(record)
         elif record is not None:
             raise InvariantError(f"{record!r} is no record of the group coordinator")
 
@@ -273,20 +353,55 @@ class GroupCoordinator:
         """A transaction that committed offsets has ended: they become visible, or vanish."""
         self._offsets.offsets.apply_marker(producer_id, commit)
 
-    def _apply_group(self, record: GroupRecord) -> None:
-        if record.snapshot is None:
-            self._groups.pop(record.group_id, None)
+    def _apply_classic(self, record: GroupRecord) -> None:
+        group = self._classic_group(record.group_id)
+        if record.snapshot is not None:
+            if group is None:
+                group = self._groups[record.group_id] = ClassicGroup(group_id=record.group_id)
+            group.install(record.snapshot)
+        elif group is not None:
+            del self._groups[record.group_id]
+
+    def _apply_consumer(self, record: ConsumerRecord) -> None:
+        group = self.describe_consumer_group(record.group_id)
+        if isinstance(record, ConsumerGroupEpoch) and record.epoch is None:
+            if group is not None:
+                del self._groups[record.group_id]
             return
-        group = self._groups.setdefault(record.group_id, ClassicGroup(group_id=record.group_id))
-        group.install(record.snapshot)
+        if group is None:
+            if _removes(record):
+                return  # of a group that is gone: compaction has left its tombstones
+            group = self._groups[record.group_id] = ConsumerGroup(group_id=record.group_id)
+        group.apply(record)
 
     def recovered(self, now_ms: int) -> None:
         """The journal was read to its end: give every member a session's time to be heard of."""
         turn = Turn(now_ms)
         for group in self._groups.values():
+            if isinstance(group, ConsumerGroup):
+                self._consumer.recovered(turn, group)
+                continue
             for member in group.members.values():
                 self._classic.heard_from(turn, group, member)
         self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
+
+
+def _listed(group: Group) -> ListedGroup:
+    if isinstance(group, ConsumerGroup):
+        return ListedGroup(group.group_id, "consumer", group.state.value, "consumer")
+    return ListedGroup(group.group_id, group.protocol_type or "", group.state.value, "classic")
+
+
+def _group_tombstones(group: Group) -> list[object]:
+    return [*tombstones(group)] if isinstance(group, ConsumerGroup) else [GroupRecord(group.group_id, None)]
+
+
+def _removes(record: ConsumerRecord) -> bool:
+    match record:
+        case ConsumerMemberRecord(_, _, value) | TargetAssignment(_, _, value) | CurrentAssignment(_, _, value):
+            return value is None
+        case TargetEpoch(_, epoch) | ConsumerGroupEpoch(_, epoch):
+            return epoch is None
 
 
 def _no_group(group_id: str) -> ErrorCode:

@@ -118,19 +118,21 @@ class OffsetRequests:
 
     def expire(self, turn: Turn, group_id: str, since_ms: Mapping[TopicPartition, int]) -> bool:
         """Remove offsets whose time is over, counted from `since_ms`; whether none is left afterwards."""
-        retention_ms = self._config.offsets_retention_minutes * 60_000
         left = False
         for partition, committed in self.offsets.of_group(group_id).items():
-            since = since_ms.get(partition)
-            if self.offsets.is_pending(group_id, partition) or since is None:
-                left = True
-            elif committed.expire_ms is not None and turn.now_ms < committed.expire_ms:
-                left = True
-            elif committed.expire_ms is None and turn.now_ms - since < retention_ms:
+            pending = self.offsets.is_pending(group_id, partition)
+            if pending or not self._is_over(turn.now_ms, committed, since_ms.get(partition)):
                 left = True
             else:
                 turn.records.append(OffsetRecord(group_id, *partition, None))
         return not left and not self.offsets.has_pending(group_id)
+
+    def _is_over(self, now_ms: int, committed: CommittedOffset, since_ms: int | None) -> bool:
+        if since_ms is None:
+            return False
+        if committed.expire_ms is not None:
+            return now_ms >= committed.expire_ms
+        return now_ms - since_ms >= self._config.offsets_retention_minutes * 60_000
 
     def apply(self, record: OffsetRecord, producer: ProducerIdAndEpoch | None) -> None:
         self.offsets.apply(record, producer)
