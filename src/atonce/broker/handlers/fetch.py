@@ -8,6 +8,7 @@ on): see `broker/sessions.py`. Topic ids from version 13 on.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -132,24 +133,37 @@ async def _wait(
     min_bytes: int,
     wait_s: float,
 ) -> list[Read]:
+    """Until enough has come, or the time is up. Only partitions that moved are looked at again."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
     woken = asyncio.Event()
-    watched = [read.partition for read in reads if read.partition is not None]
-    for partition in watched:
-        partition.watch(woken.set)
+    moved: set[int] = set()
+
+    def watcher(position: int) -> Callable[[], None]:
+        def wake() -> None:
+            moved.add(position)
+            woken.set()
+
+        return wake
+
+    watched = [(read.partition, watcher(i)) for i, read in enumerate(reads) if read.partition is not None]
+    for partition, wake in watched:
+        partition.watch(wake)
     timer = loop.call_at(deadline, woken.set)
     try:
-        while True:
+        while not broker.stopping:
             await woken.wait()
             woken.clear()
-            reads = _read(broker, wanted, limit, isolation)
-            if loop.time() >= deadline or broker.stopping or not _is_short(reads, min_bytes):
-                return reads
+            for position in moved:
+                reads[position] = _read_one(broker, wanted[position], limit, isolation, min_one=True)
+            moved.clear()
+            if loop.time() >= deadline or not _is_short(reads, min_bytes):
+                break
     finally:
         timer.cancel()
-        for partition in watched:
-            partition.unwatch(woken.set)
+        for partition, wake in watched:
+            partition.unwatch(wake)
+    return _read(broker, wanted, limit, isolation)
 
 
 async def _answer(broker: BrokerState, context: Context, opened: Opened, reads: list[Read]) -> Any:
