@@ -62,7 +62,7 @@ def compress(codec: Compression, data: Buffer) -> bytes:
         case Compression.LZ4:
             # Java refuses linked blocks, which are this library's default.
             stream = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
-            stream.compress(data)
+            stream.compress(data if isinstance(data, bytes) else bytes(data))
             return bytes(stream.finish())
         case Compression.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))

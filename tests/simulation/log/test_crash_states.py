@@ -10,9 +10,6 @@ import os
 import random
 
 import pytest
-
-from atonce.log.config import LogConfig
-from atonce.log.partition_log import PartitionLog
 from tests.simulation.log.forgetful import ForgetfulStorage, PowerCut
 from tests.simulation.log.workload import (
     DIRECTORY,
@@ -23,6 +20,9 @@ from tests.simulation.log.workload import (
     check_recovered,
     scripted_load,
 )
+
+from atonce.log.config import LogConfig
+from atonce.log.partition_log import PartitionLog
 
 SUBSETS = 3
 ONLY = os.environ.get("ATONCE_CRASH_STATE")

@@ -6,9 +6,6 @@ import dataclasses
 import os
 import random
 
-from atonce.log.config import LogConfig
-from atonce.log.partition_log import PartitionLog
-from atonce.records.record import iter_records
 from tests.simulation.log.forgetful import ForgetfulStorage, PowerCut
 from tests.simulation.log.workload import (
     DIRECTORY,
@@ -19,6 +16,10 @@ from tests.simulation.log.workload import (
     read_all,
     scripted_load,
 )
+
+from atonce.log.config import LogConfig
+from atonce.log.partition_log import PartitionLog
+from atonce.records.record import iter_records
 
 COMPACTED = dataclasses.replace(SMALL, cleanup_policy=frozenset({"compact"}), delete_retention_ms=0)
 SUBSETS = 3
