@@ -1,0 +1,47 @@
+"""Our own contestants, each as a program that runs until it is killed, like every peer.
+
+Arguments: kind (arrow, dataframe or postgres), level, servers, input topic, output topic or database URL, name,
+scratch directory, records per micro-batch (0: the default admission by bytes), and optionally Spark's master.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import atonce
+
+SPARK = {"spark.driver.memory": "2g"}
+
+
+def upper(batch: Any) -> Any:
+    """Upper-case values, on columns; the bytes are looked at as text without a copy."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    value = pc.ascii_upper(batch.column("value").view(pa.string())).view(pa.binary())
+    return pa.record_batch({"key": batch.column("key"), "value": value})
+
+
+def pipeline(arguments: list[str]) -> Any:
+    kind, level, servers, source, target, name, scratch, per_batch = arguments[:8]
+    master = arguments[8] if len(arguments) > 8 else "local[2]"
+    options = {"maxOffsetsPerTrigger": per_batch} if int(per_batch) else {}
+    begun = atonce.Pipeline(
+        name, guarantee=level, checkpoint=str(Path(scratch) / "checkpoint"), master=master, spark=SPARK
+    ).read(atonce.Kafka(source, servers=servers, options=options))
+    if kind == "arrow":
+        return begun.map_arrow(upper).write(atonce.Kafka(target, servers=servers))
+    if kind == "dataframe":
+        query = "SELECT key, CAST(upper(CAST(value AS STRING)) AS BINARY) AS value FROM input"
+        return begun.transform(query).write(atonce.Kafka(target, servers=servers))
+    rows = (
+        "SELECT CAST(CAST(key AS STRING) AS BIGINT) AS id, partition AS origin, `offset` AS position, "
+        "CAST(value AS STRING) AS body FROM input"
+    )
+    return begun.transform(rows).write(atonce.Postgres(target, table=name.replace("-", "_"), create=True))
+
+
+if __name__ == "__main__":
+    pipeline(sys.argv[1:]).run()
