@@ -265,19 +265,29 @@ class _Recovery:
                 _rewrite(segment, point.position if segment.base_offset == point.segment else 0)
             if segment in state.segments and (self.cut or self.strict):
                 segment.file.sync()
-            if segment in state.segments[:-1]:
-                segment.loaded_indexes().save(layout, segment.base_offset, segment.size)
         layout.sync()
-        manifest = state.manifest()
-        if manifest != self.manifest or self.strict:
-            manifest.save(layout)
-        if state.checkpoint_offset != end.offset or self.strict:
-            save_checkpoint(state, state.active, state.active.loaded_indexes(), state.snapshot())
+        try:
+            self._save(state)
+        except OSError as error:
+            # A full disk: the log opens all the same, and the next flush lists and saves what could not be now.
+            logger.warning("%s: the checkpoint is put off: %s", layout.directory, error)
+            listed = {segment.base_offset for segment in self.sealed}
+            state.rolled = [(s, state.snapshot()) for s in state.segments[:-1] if s.base_offset not in listed]
         state.point_file.write(end)
         state.point_file.sync()
-        remove_old_snapshots(state)
         state.producers.high_watermark_moved(end.offset)
         state.epochs.truncate_start(state.log_start_offset)
+
+    def _save(self, state: LogState) -> None:
+        for segment in self.tail:
+            if segment in state.segments[:-1]:
+                segment.loaded_indexes().save(self.layout, segment.base_offset, segment.size)
+        manifest = state.manifest()
+        if manifest != self.manifest or self.strict:
+            manifest.save(self.layout)
+        if state.checkpoint_offset != state.log_end_offset or self.strict:
+            save_checkpoint(state, state.active, state.active.loaded_indexes(), state.snapshot())
+        remove_old_snapshots(state)
 
     def _corrupt(self, path: str, position: int, reason: str) -> CorruptLogError:
         return CorruptLogError(

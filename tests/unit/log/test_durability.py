@@ -296,6 +296,25 @@ def test_a_full_disk_when_a_segment_rolls_or_a_checkpoint_is_due() -> None:
         assert values(reopen(storage.killed(), config)) == [*acked, b"finally!"], room
 
 
+def test_a_log_opens_on_a_full_disk_and_goes_on_when_there_is_room() -> None:
+    """F12: after a crash on a full disk the broker must come up again."""
+    config = LogConfig(retention_ms=-1, segment_bytes=500, checkpoint_bytes=10**9)
+    storage = ForgetfulStorage()
+    log = PartitionLog.open(storage, "t-0", config, TestClock())
+    for index in range(10):
+        log.append(batch(b"value-%02d" % index + b"x" * 80))  # rolls, never flushed: nothing is listed
+    after = storage.killed()
+    after.free_bytes = 0
+    again = reopen(after, config)
+    assert values(again) == EXPECTED
+    with pytest.raises(KafkaStorageError):
+        again.append(batch(b"no room"))
+    after.free_bytes = None
+    again.append(batch(b"value-10"))
+    again.flush()
+    assert values(reopen(after.power_cut(None), config)) == [*EXPECTED, b"value-10"]
+
+
 def test_a_failed_fsync_takes_the_partition_offline_and_is_never_retried() -> None:
     storage = ForgetfulStorage()
     log = filled(storage)
