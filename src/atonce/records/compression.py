@@ -112,7 +112,7 @@ def _snappy_xerial(data: memoryview) -> bytes:
 def _snappy(data: memoryview, limit: int) -> bytes | bytearray:
     """Java frames snappy in blocks (xerial); librdkafka sends one raw block. Both are in every Kafka."""
     if bytes(data[: len(XERIAL_HEADER)])[:8] != XERIAL_HEADER[:8]:
-        return _snappy_block(data, limit)
+        return _snappy_block(data, limit, limit)
     output = bytearray()
     position = len(XERIAL_HEADER)
     while position < len(data):
@@ -122,14 +122,14 @@ def _snappy(data: memoryview, limit: int) -> bytes | bytearray:
         position += 4
         if length < 0 or length > len(data) - position:
             raise DecompressionFailed(f"snappy: a block says {length} bytes, {len(data) - position} are left")
-        output += _snappy_block(data[position : position + length], limit - len(output))
+        output += _snappy_block(data[position : position + length], limit - len(output), limit)
         position += length
     return output
 
 
-def _snappy_block(block: memoryview, limit: int) -> bytes:
+def _snappy_block(block: memoryview, room: int, limit: int) -> bytes:
     try:
-        if cramjam.snappy.decompress_raw_len(block) > limit:
+        if cramjam.snappy.decompress_raw_len(block) > room:
             raise _too_large(Compression.SNAPPY, limit)
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
