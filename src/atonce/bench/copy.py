@@ -63,7 +63,7 @@ def measure(work: Work, launch: Launch) -> Run:
         with Child(launch(work, target, name, scratch), env=peers.environment(), log=log, cwd=scratch) as child:
             meter = Meter(child.leash_pid, list(work.brokers)).start()
             try:
-                steps = judge.watch(target, work.records, work.timeout_s, lambda: _alive(child, log))
+                steps = judge.watch(target, work.records, work.timeout_s, lambda: stopped_early(child, log))
             finally:
                 meter.stop()
             child.kill()
@@ -94,6 +94,7 @@ def figures(work: Work, steps: list[Point], meter: Meter, delivered: int) -> Run
             MEGABYTES: rate * work.size / 1e6,
             CPU: cost.cpu_s / (moved / 1e6),
             MEMORY: cost.peak_mb,
+            "grown MB": cost.grown_mb,
             "broker CPU s per million": cost.broker_cpu_s / (moved / 1e6),
             "first output s": steps[1].at - steps[0].at,
             "delivered twice": float(delivered - work.records),
@@ -101,7 +102,8 @@ def figures(work: Work, steps: list[Point], meter: Meter, delivered: int) -> Run
     )
 
 
-def _alive(child: Child, log: Path) -> None:
+def stopped_early(child: Child, log: Path) -> None:
+    """Raises when a contestant has ended by itself."""
     if not child.running:
         words = log.read_text(errors="replace")[-800:] if log.exists() else ""
         raise NotDelivered(f"it ended too early. Its last words: {words}")

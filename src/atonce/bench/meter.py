@@ -23,6 +23,8 @@ class Cost:
     cpu_s: float
     broker_cpu_s: float
     peak_mb: float
+    grown_mb: float
+    """Memory at the end less memory at the beginning."""
     others: float
 
 
@@ -65,8 +67,13 @@ class Meter:
             cpu_s=own,
             broker_cpu_s=broker,
             peak_mb=peak,
+            grown_mb=self._memory_mb(end) - self._memory_mb(begin),
             others=min(1.0, others / (elapsed * (os.cpu_count() or 1))),
         )
+
+    def _memory_mb(self, moment: float) -> float:
+        """The reading nearest in time."""
+        return min(self._peaks, key=lambda reading: abs(reading[0] - moment))[1] if self._peaks else 0.0
 
     def _run(self) -> None:
         turn = 0

@@ -1,0 +1,324 @@
+"""`atonce bench`: contestants one after another, alternating; medians, spread, cost, and how noisy each run was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atonce.cli.screen import print_table
+from atonce.errors import EXIT_FAILED, UsageError
+
+if TYPE_CHECKING:
+    from atonce.bench.contest import Contestant
+    from atonce.bench.report import Report
+    from atonce.bench.results import Run
+
+HELP = """Measure AtOnce beside what you would otherwise run. Each command prints a table of medians.
+
+Peers are fetched for the benchmark only: Spark's own connector, loops written by hand over librdkafka and Java's
+client, Kafka Streams. Without --servers a broker is started for the run.
+
+Examples:
+
+  atonce bench copy --peers spark,java --rounds 3
+
+  atonce bench latency --json latency.json --html latency.html
+
+  atonce bench broker
+
+  atonce bench copy --peers none --records 2000000 --size 1000
+"""
+commands = typer.Typer(help=HELP, no_args_is_help=True)
+
+Servers = Annotated[
+    str | None, typer.Option(help="HOST:PORT[,…] of a running cluster. Its CPU then counts as used by others.")
+]
+BrokerOption = Annotated[str, typer.Option("--broker", help="Started without --servers: apache or embedded.")]
+Peers = Annotated[
+    str, typer.Option(help="Separated by commas: spark, librdkafka, java, streams, streams-1s; all; or none.")
+]
+Ours = Annotated[str, typer.Option(help="Our own contestants: arrow, dataframe, both separated by commas, or none.")]
+Rounds = Annotated[int, typer.Option(min=1, help="How often each contestant runs.")]
+Records = Annotated[int, typer.Option(min=1000, help="Records per run, the warm-up included.")]
+Size = Annotated[int, typer.Option(min=20, help="Bytes per record.")]
+Batch = Annotated[int, typer.Option(help="Records per micro-batch (Spark and AtOnce); a third of the records if 0.")]
+Partitions = Annotated[int, typer.Option(min=1, help="Partitions of input and output.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write results here as JSON.")]
+HtmlFile = Annotated[Path | None, typer.Option("--html", help="Write a page with charts here.")]
+
+ALL_PEERS = ("spark", "librdkafka", "java", "streams", "streams-1s")
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(commands, name="bench")
+
+
+@commands.command()
+def copy(
+    servers: Servers = None,
+    broker: BrokerOption = "apache",
+    peers: Peers = "all",
+    ours: Ours = "arrow,dataframe",
+    rounds: Rounds = 3,
+    records: Records = 6_000_000,
+    size: Size = 100,
+    batch: Batch = 0,
+    partitions: Partitions = 4,
+    json: JsonFile = None,
+    html: HtmlFile = None,
+) -> None:
+    """Kafka → upper-case → Kafka: records per second that a read_committed reader sees appear.
+
+    Example: atonce bench copy --peers spark,java --rounds 3
+    """
+    from atonce.bench.copy import RATE, Work, copy_contestants
+    from atonce.bench.judge import Judge
+    from atonce.bench.report import Report, note_ratios
+    from atonce.bench.results import summaries
+
+    chosen = chosen_names(peers, ALL_PEERS) + chosen_names(ours, ("arrow", "dataframe"))
+    with running_broker(servers, broker) as (where, pids):
+        judge = Judge(where)
+        judge.create("bench-copy", partitions)
+        tell(f"filling the input with {records:,} records of {size} B")
+        judge.fill("bench-copy", records, size)
+        per_batch = batch or records // 3
+        work = Work(
+            servers=where, source="bench-copy", partitions=partitions, records=records, warm=records // 3,
+            size=size, per_batch=per_batch, brokers=pids,
+        )  # fmt: skip
+        runs = contest(copy_contestants(work, chosen), rounds)
+        judge.delete("bench-copy")
+    parameters = {"broker": servers or broker, "records": records, "size": size, "batch": per_batch, "rounds": rounds}
+    notes = note_ratios(summaries(runs), RATE, "Spark 4.2")
+    finish(Report(bench="copy", parameters=parameters, runs=runs, notes=notes), json, html)
+
+
+@commands.command()
+def latency(
+    servers: Servers = None,
+    broker: BrokerOption = "apache",
+    peers: Peers = "spark,streams",
+    ours: Ours = "arrow,dataframe",
+    rounds: Rounds = 3,
+    rate: Annotated[int, typer.Option(min=200, help="Records per second.")] = 2_000,
+    seconds: Annotated[float, typer.Option(help="How long each run is measured, after 10 s of warm-up.")] = 20.0,
+    size: Size = 100,
+    json: JsonFile = None,
+    html: HtmlFile = None,
+) -> None:
+    """How old a record is when a read_committed reader gets it, at a steady pace.
+
+    Example: atonce bench latency --broker embedded --peers none
+    """
+    from atonce.bench.copy import Work
+    from atonce.bench.latency import Pace, latency_contestants
+    from atonce.bench.report import Report
+
+    chosen = chosen_names(peers, ALL_PEERS) + chosen_names(ours, ("arrow", "dataframe"))
+    with running_broker(servers, broker) as (where, pids):
+        work = Work(
+            servers=where, source="", partitions=4, records=0, warm=0, size=size, per_batch=0, brokers=pids
+        )  # fmt: skip
+        runs = contest(latency_contestants(work, Pace(per_second=rate, measured_s=seconds), chosen), rounds)
+    parameters = {"broker": servers or broker, "records/s": rate, "size": size, "seconds": seconds, "rounds": rounds}
+    finish(Report(bench="latency", parameters=parameters, runs=runs), json, html)
+
+
+@commands.command("broker")
+def broker_(
+    brokers: Annotated[
+        str, typer.Option(help="embedded, embedded-nofsync and apache, separated by commas, or all.")
+    ] = "all",
+    rounds: Rounds = 3,
+    records: Records = 1_000_000,
+    sizes: Annotated[str, typer.Option(help="Record sizes in bytes; larger ones get fewer records.")] = "100,1000",
+    json: JsonFile = None,
+    html: HtmlFile = None,
+) -> None:
+    """The embedded broker beside Apache Kafka: librdkafka, idempotent, acks=all.
+
+    Example: atonce bench broker --sizes 1000
+    """
+    from atonce.bench.broker import BROKERS, broker_contestants
+    from atonce.bench.report import Report
+
+    chosen = chosen_names(brokers, tuple(BROKERS))
+    lengths = [number(text, "--sizes") for text in sizes.split(",")]
+    runs = contest(broker_contestants(chosen, records, lengths), rounds)
+    parameters = {"records": records, "sizes": sizes, "rounds": rounds}
+    finish(Report(bench="broker", parameters=parameters, runs=runs), json, html)
+
+
+@commands.command()
+def postgres(
+    rounds: Rounds = 3,
+    records: Records = 3_000_000,
+    batch: Batch = 0,
+    levels: Annotated[str, typer.Option(help="Levels, separated by commas.")] = "effectively-once,at-least-once",
+    json: JsonFile = None,
+    html: HtmlFile = None,
+) -> None:
+    """Kafka → PostgreSQL, one table of four columns: rows per second that became visible.
+
+    Example: atonce bench postgres --rounds 1
+    """
+    from atonce.bench.judge import Judge
+    from atonce.bench.postgres import SERVER_SETTINGS, Load, postgres_contestants
+    from atonce.bench.report import Report
+    from atonce.local.postgres import PostgresServer
+
+    with running_broker(None, "apache") as (where, pids), PostgresServer(settings=SERVER_SETTINGS) as database:
+        judge = Judge(where)
+        judge.create("bench-postgres", 4)
+        judge.fill("bench-postgres", records, 100)
+        per_batch = batch or records // 3
+        load = Load(
+            servers=where, source="bench-postgres", url=database.url, records=records, warm=records // 3,
+            per_batch=per_batch, brokers=(*pids, database.pid),
+        )  # fmt: skip
+        runs = contest(postgres_contestants(load, levels.split(",")), rounds)
+    parameters = {"records": records, "batch": per_batch, "rounds": rounds}
+    finish(Report(bench="postgres", parameters=parameters, runs=runs), json, html)
+
+
+@commands.command()
+def price(
+    servers: Servers = None,
+    broker: BrokerOption = "apache",
+    rounds: Rounds = 3,
+    records: Records = 3_000_000,
+    sizes: Annotated[str, typer.Option(help="Record sizes in bytes; larger ones get fewer records.")] = "100,1000",
+    batches: Annotated[str, typer.Option(help="Records per micro-batch at 100 B.")] = "50000,250000,1000000",
+    json: JsonFile = None,
+    html: HtmlFile = None,
+) -> None:
+    """What the word costs: the same pipeline under none, at-least-once and effectively-once.
+
+    Example: atonce bench price --batches 1000000 --sizes 100
+    """
+    from atonce.bench.copy import Work
+    from atonce.bench.judge import Judge
+    from atonce.bench.price import price_contestants, prices
+    from atonce.bench.report import Report
+    from atonce.bench.results import summaries
+
+    with running_broker(servers, broker) as (where, pids):
+        judge = Judge(where)
+        works = []
+        for size in (number(text, "--sizes") for text in sizes.split(",")):
+            share = max(size, 100) // 100
+            topic, count = f"bench-price-{size}", records // share
+            judge.create(topic, 4)
+            judge.fill(topic, count, size)
+            works += [
+                Work(
+                    servers=where, source=topic, partitions=4, records=count, warm=count // 3, size=size,
+                    per_batch=max(1, number(text, "--batches") // share), brokers=pids,
+                )
+                for text in batches.split(",")
+            ]  # fmt: skip
+        runs = contest(list(price_contestants(works)), rounds)
+    notes = [
+        f"{case}: effectively-once is {share:.1%} slower than {weaker}"
+        for case, weaker, share in prices(summaries(runs))
+    ]
+    parameters = {"broker": servers or broker, "records": records, "rounds": rounds}
+    finish(Report(bench="price", parameters=parameters, runs=runs, notes=notes), json, html)
+
+
+@commands.command()
+def growth(
+    servers: Servers = None,
+    broker: BrokerOption = "apache",
+    rounds: Rounds = 1,
+    records: Records = 1_500_000,
+    json: JsonFile = None,
+    html: HtmlFile = None,
+) -> None:
+    """More partitions, a ten times longer log, a thousand small batches, a cluster of two workers.
+
+    Example: atonce bench growth --records 1000000
+    """
+    from atonce.bench.copy import Work
+    from atonce.bench.judge import Judge
+    from atonce.bench.price import growth_contestants
+    from atonce.bench.report import Report
+
+    with running_broker(servers, broker) as (where, pids):
+        base = Work(
+            servers=where, source="", partitions=4, records=records, warm=records // 3, size=100,
+            per_batch=records // 3, brokers=pids,
+        )  # fmt: skip
+        runs = contest(growth_contestants(base, Judge(where)), rounds)
+    parameters = {"broker": servers or broker, "records": records, "rounds": rounds}
+    finish(Report(bench="growth", parameters=parameters, runs=runs), json, html)
+
+
+@contextmanager
+def running_broker(servers: str | None, kind: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """(servers, process ids whose cost is the broker's)."""
+    if servers:
+        yield servers, ()
+        return
+    with ExitStack() as stack:
+        if kind == "apache":
+            from atonce.apache.kafka import ApacheKafka
+
+            kafka = stack.enter_context(ApacheKafka())
+            yield kafka.servers, (kafka.pid(),)
+        elif kind == "embedded":
+            from atonce.broker.embedded import Broker
+
+            broker = stack.enter_context(Broker())
+            yield broker.servers, (broker.pid,)
+        else:
+            raise UsageError(f"--broker {kind!r} is not one of: apache, embedded")
+
+
+def chosen_names(text: str, allowed: tuple[str, ...]) -> list[str]:
+    if text == "none":
+        return []
+    if text == "all":
+        return list(allowed)
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in allowed:
+            raise UsageError(f"{name!r} is not one of: {', '.join(allowed)}, all, none")
+    return names
+
+
+def number(text: str, option: str) -> int:
+    if not text.strip().isdigit() or int(text) < 1:
+        raise UsageError(f"{option} wants whole numbers separated by commas, got {text!r}")
+    return int(text)
+
+
+def contest(contestants: list[Contestant], rounds: int) -> list[Run]:
+    from atonce.bench.contest import alternate
+
+    if not contestants:
+        raise UsageError("nobody takes part: name --peers or --ours")
+    return alternate(contestants, rounds, tell)
+
+
+def finish(report: Report, json_file: Path | None, html_file: Path | None) -> None:
+    report.write(json_file, html_file)
+    print_table(report.columns(), report.rows())
+    for note in report.notes:
+        print(note)
+    for each in report.summaries:
+        for trouble in each.problems:
+            print(f"{each.contestant}: no result: {trouble}", file=sys.stderr)
+    if any(not each.rounds for each in report.summaries):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def tell(words: str) -> None:
+    """Progress goes to standard error; standard output holds results alone."""
+    print(words, file=sys.stderr, flush=True)
