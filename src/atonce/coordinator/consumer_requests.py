@@ -64,7 +64,7 @@ class _Refused(Exception):
 
 
 class ConsumerRequests:
-    """The timers are `consumer-session` (a member) and `consumer-revoke` (a member that has to give partitions back)."""
+    """The timers are `consumer-session` (a member) and `consumer-revoke` (one that has to give partitions back)."""
 
     def __init__(
         self, config: GroupConfig, topics: Topics, timers: Timers[TimerKey], new_id: Callable[[], str]
