@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -157,9 +158,8 @@ def _ivy_file(modules: list[tuple[str, str, str]], transitive: bool) -> str:
 
 
 def _unserved(answer: subprocess.CompletedProcess[str]) -> list[str]:
-    marked = [
-        line.strip(" :\t")
-        for line in answer.stdout.splitlines()
-        if "unresolved dependency" in line or "[FAILED" in line
-    ]
-    return sorted(set(marked))[:5] or [(answer.stderr or answer.stdout).strip()[-300:]]
+    """Ivy names a module it could not get as ORGANISATION#NAME;REVISION, somewhere in a banner."""
+    words = answer.stdout + answer.stderr
+    marked = re.findall(r"([\w.-]+#[\w.-]+;[\w.-]+)(?:: not found|!\S* ?\(?.*FAILED)", words)
+    marked += re.findall(r"FAILED[^\n]*?([\w.-]+#[\w.-]+;[\w.-]+)", words)
+    return sorted(set(marked))[:5] or [words.strip()[-300:]]

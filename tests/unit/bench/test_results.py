@@ -1,0 +1,88 @@
+"""Medians, spread, noise, and the order in which contestants run."""
+
+from __future__ import annotations
+
+import json
+import xml.dom.minidom
+from pathlib import Path
+
+from atonce.bench.chart import bars
+from atonce.bench.contest import Contestant, alternate
+from atonce.bench.price import prices
+from atonce.bench.report import Report, note_ratios
+from atonce.bench.results import Run, summaries
+from atonce.errors import AtOnceError
+
+
+def run(contestant: str, rate: float, others: float = 0.0, number: int = 1) -> Run:
+    return Run(contestant=contestant, round=number, figures={"records/s": rate}, others=others)
+
+
+def test_contestants_take_turns_in_every_round() -> None:
+    order: list[str] = []
+
+    def named(name: str) -> Contestant:
+        def once() -> Run:
+            order.append(name)
+            return run("", 1.0)
+
+        return Contestant(name, once)
+
+    runs = alternate([named("a"), named("b")], 3, lambda words: None)
+    assert order == ["a", "b"] * 3
+    assert [(each.contestant, each.round) for each in runs] == [
+        ("a", 1),
+        ("b", 1),
+        ("a", 2),
+        ("b", 2),
+        ("a", 3),
+        ("b", 3),
+    ]
+
+
+def test_a_contestant_that_fails_is_noted_and_the_others_go_on() -> None:
+    def fails() -> Run:
+        raise AtOnceError("it fell over")
+
+    runs = alternate([Contestant("bad", fails), Contestant("good", lambda: run("", 5.0))], 1, lambda words: None)
+    bad, good = summaries(runs)
+    assert bad.rounds == 0 and "it fell over" in bad.problems[0]
+    assert good.figures["records/s"].median == 5.0
+
+
+def test_median_and_spread_are_of_all_rounds() -> None:
+    (found,) = summaries([run("a", 10.0), run("a", 30.0), run("a", 11.0)])
+    spread = found.figures["records/s"]
+    assert (spread.median, spread.least, spread.most) == (11.0, 10.0, 30.0)
+
+
+def test_a_run_beside_busy_others_is_called_noisy() -> None:
+    quiet, loud = summaries([run("quiet", 1.0, others=0.05), run("loud", 1.0, others=0.4)])
+    assert not quiet.noisy and loud.noisy
+
+
+def test_price_compares_levels_of_the_same_case_only() -> None:
+    runs = [
+        run("none, batches of 10, 100 B", 100.0),
+        run("effectively-once, batches of 10, 100 B", 96.0),
+        run("effectively-once, batches of 99, 100 B", 50.0),
+    ]
+    ((case, weaker, share),) = prices(summaries(runs))
+    assert (case, weaker, round(share, 3)) == ("batches of 10, 100 B", "none", 0.04)
+
+
+def test_ratios_are_taken_against_the_named_base() -> None:
+    found = summaries([run("Spark 4.2 connector", 100.0), run("AtOnce", 512.0)])
+    assert note_ratios(found, "records/s", "Spark 4.2") == ["AtOnce: 5.12 × Spark 4.2 connector"]
+    assert note_ratios(found, "records/s", "Flink") == []
+
+
+def test_report_is_valid_json_html_and_svg(tmp_path: Path) -> None:
+    report = Report(bench="copy", parameters={"records": 3}, runs=[run("AtOnce <fast>", 2_000_000.0), run("Java", 1.0)])
+    report.write(tmp_path / "r.json", tmp_path / "r.html")
+    written = json.loads((tmp_path / "r.json").read_text())
+    assert [each["contestant"] for each in written["summary"]] == ["AtOnce <fast>", "Java"]
+    page = (tmp_path / "r.html").read_text()
+    assert "AtOnce &lt;fast&gt;" in page and "AtOnce <fast>" not in page
+    drawing = xml.dom.minidom.parseString(bars(report.summaries, "records/s", "rate"))
+    assert len(drawing.getElementsByTagName("rect")) == 2
