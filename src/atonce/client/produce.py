@@ -177,8 +177,7 @@ class Sender:
                 raise channel.lost
             if lane.failure is not None:
                 return  # an earlier batch of this partition must go again first; this one waits behind it
-            request = self._request(lane)
-            channel.wire.send(request, _records_instead(channel.wire.prepare(request).API_VERSION, batch))
+            self._put(channel, lane, batch)
         except (TryAgain, ConnectionLost) as error:
             self._cluster.forget_topic(lane.topic)
             lane.failure = error
@@ -189,9 +188,9 @@ class Sender:
             channel.waiting.append((lane, batch))
             lane.in_flight += 1
 
-    def _request(self, lane: _Lane) -> Any:
+    def _put(self, channel: _Channel, lane: _Lane, batch: _Batch) -> None:
         kind = ProduceRequest.TopicProduceData
-        return ProduceRequest(
+        request = ProduceRequest(
             transactional_id=self._transactional_id,
             acks=self._acks,
             timeout_ms=self._timeout_ms,
@@ -201,6 +200,19 @@ class Sender:
             min_version=12 if self._transactional_id is not None else 3,
             max_version=12,  # from 13 on topics go by id
         )
+        try:
+            channel.wire.send(request, _records_instead(channel.wire.prepare(request).API_VERSION, batch))
+        except ConnectionLost as error:
+            self._lose(channel, error)
+            raise
+
+    def _lose(self, channel: _Channel, error: ConnectionLost) -> None:
+        """Whatever was in flight here is uncertain now."""
+        channel.lost = error
+        for lane, _ in channel.waiting:
+            self._cluster.forget_topic(lane.topic)
+            lane.failure, lane.in_flight = error, 0
+        channel.waiting.clear()
 
     def _channel(self, node: int) -> _Channel:
         known = self._channels.get(node)
@@ -223,11 +235,7 @@ class Sender:
         try:
             answer = channel.wire.receive(self._timeout_ms + ANSWER_GRACE_MS)
         except ConnectionLost as error:
-            channel.lost = error
-            for lane, _ in channel.waiting:
-                self._cluster.forget_topic(lane.topic)
-                lane.failure, lane.in_flight = error, 0
-            channel.waiting.clear()
+            self._lose(channel, error)
             return
         lane, batch = channel.waiting.popleft()
         lane.in_flight -= 1
