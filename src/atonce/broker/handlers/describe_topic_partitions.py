@@ -38,7 +38,11 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
             topics.append({"error_code": _missing(name), "name": name})
             continue
         shown = describe_topic(broker, topic, operations=True)
-        page = shown["partitions"][start : start + left]
+        # Null would be allowed by the schema, and is not expected by the Java client.
+        page = [
+            {**one, "eligible_leader_replicas": (), "last_known_elr": ()}
+            for one in shown["partitions"][start : start + left]
+        ]
         topics.append({**shown, "partitions": page})
         left -= len(page)
         if start + len(page) < len(topic.partitions):
