@@ -392,6 +392,8 @@ async def _read_frame(reader: asyncio.StreamReader) -> bytes | None:
 
 
 async def _write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
+    if writer.is_closing():
+        return
     with contextlib.suppress(ConnectionError, OSError):
         writer.write(_LENGTH.pack(len(frame)))
         writer.write(frame)

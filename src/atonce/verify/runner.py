@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,10 +141,11 @@ class Stage:
         began = time.time()
         scene = self.scene(None)
         scene.patience = 3.0
+        scene.limits = replace(self.limits, drain_s=4 * self.limits.drain_s)
         try:
             scene.start()
             scene.send_tail()
-            if not self.subject.restarts_by_itself:
+            if not self.subject.endless:
                 self._again(scene)
             drained = scene.drain()
             checked = audit(scene, None, drained)
@@ -157,6 +158,12 @@ class Stage:
             self.oracle = Oracle(checked.outs, identify(self.identify), self.final_only)
             require_told_apart(self.oracle)
             self._learn(scene)
+            took = time.time() - (scene.history.marks[0].at if scene.history.marks else began)
+            self.limits = replace(
+                self.limits,
+                fire_s=max(self.limits.fire_s, 3 * took),
+                drain_s=max(self.limits.drain_s, 4 * took),
+            )
             result = Result(
                 fault="clean",
                 variant="run",
@@ -178,7 +185,7 @@ class Stage:
 
     def _again(self, scene: Scene) -> None:
         """A pipeline that drains and ends is run once more for what came meanwhile."""
-        scene.until(lambda: self.subject.ending(0) is not None, self.limits.drain_s, "the end of the clean run")
+        scene.until(lambda: self.subject.ending(0) is not None, scene.limits.drain_s, "the end of the clean run")
         ended = self.subject.ending(0)
         if ended is not None and ended.code == 0:
             scene.start()
@@ -201,7 +208,7 @@ class Stage:
             met.add(Need.TRANSACTIONS)
             if any(e.facts.transactional_id and e.version >= 12 for e in history.of("produce")):
                 met.add(Need.TRANSACTIONS_V2)
-        if self.counts["offset_commit"]:
+        if self.counts["offset_commit"] or self.counts["txn_offset_commit"]:
             met.add(Need.COMMITS)
         if self.counts["join_group"]:
             met.add(Need.GROUP)

@@ -26,7 +26,7 @@ class CommandSubject:
     """`command` may hold {servers} {input} {output} {group} {url} {table}; the same stand in ATONCE_* variables."""
 
     steps = False
-    restarts_by_itself = True
+    endless = True
 
     def __init__(self, command: str, level: Guarantee | None, logs: Path, table: str | None = None) -> None:
         self.command, self.level, self.title = command, level, command

@@ -58,7 +58,8 @@ class Subject(Protocol):
     """None: not declared; the report says the strongest that was seen."""
     steps: bool
     """True when it can be held at the steps of a delivery."""
-    restarts_by_itself: bool
+    endless: bool
+    """True for a command that runs until it is killed; a pipeline drains its input and ends."""
     title: str
 
     def needs_met(self) -> set[Need]: ...

@@ -18,7 +18,7 @@ def _second_takes_over(scene: Scene, first_members: set[str]) -> None:
     scene.proxy.positions.clear()
     scene.subject.start(1)
     scene.input_ends = scene.cluster.offsets(scene.names.input)
-    if scene.subject.restarts_by_itself:
+    if scene.subject.endless:
         scene.until(scene._at_the_end, scene.limits.drain_s, "the second instance coming to the end")
     else:
         scene.until(lambda: scene.subject.ending(1) is not None, scene.limits.drain_s, "the second instance's end")

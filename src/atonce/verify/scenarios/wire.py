@@ -11,6 +11,7 @@ from atonce.verify.scenarios.registry import scenario
 from atonce.verify.scene import Scene
 
 REQUEST_TIMED_OUT = 7
+COMMITS = ("offset_commit", "txn_offset_commit")
 
 
 @scenario("F3", "ack-lost", short=True)
@@ -20,8 +21,9 @@ def ack_lost(scene: Scene) -> None:
     scene.strike(rule)
 
 
-@scenario("F3", "request-arrives-twice")
+@scenario("F3", "request-arrives-twice", levels=(Guarantee.NONE, Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE))
 def arrives_twice(scene: Scene) -> None:
+    """What a retry by anything between client and broker amounts to; at most once without idempotence has no answer."""
     rule = scene.rule("produce", action=Action.DUPLICATE, nth=scene.some("produce"), topic=scene.names.output)
     scene.start()
     scene.strike(rule)
@@ -58,12 +60,12 @@ def offsets_answer_lost(scene: Scene) -> None:
 @scenario("F9", "older-commit-late", options={"auto.commit.interval.ms": "50"})
 def older_commit_late(scene: Scene) -> None:
     """An OffsetCommit is delayed until a newer one has succeeded; then the subject is killed and reads its progress."""
-    late = scene.rule("offset_commit", action=Action.DELAY, nth=1, only_if=lambda _, f: bool(f.offsets))
+    late = scene.rule(*COMMITS, action=Action.DELAY, nth=1, only_if=lambda _, f: bool(f.offsets))
     scene.start()
     scene.strike(late)
     since = late.fired_at or time.time()
     scene.until(
-        lambda: sum(1 for e in scene.history.of("offset_commit") if e.at > since and e.acknowledged) >= 2,
+        lambda: sum(1 for e in scene.history.of(*COMMITS) if e.at > since and e.acknowledged) >= 2,
         scene.limits.fire_s,
         "a newer commit",
     )
