@@ -57,6 +57,8 @@ class Deliverer:
         self._last_commit = time.monotonic()
         self._stop = threading.Event()
         self.failure: BaseException | None = None
+        self.plan: Plan | None = None
+        """The batch that was called last."""
 
     def __call__(self, df: Any, batch_id: int) -> None:
         try:
@@ -87,7 +89,7 @@ class Deliverer:
         if self._stop.is_set():
             raise Stopping("the pipeline is stopping")
         query_id = str(df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
-        plan = self._checkpoint.plan(query_id, batch_id, self._stateful)
+        plan = self.plan = self._checkpoint.plan(query_id, batch_id, self._stateful)
         self._tell(Step.PLANNED, batch_id, {"start": plan.start, "end": plan.end})
         if decide(plan, self.recorded) is Decision.SKIP:
             if self._stateful or self._checkpoint.has_state():

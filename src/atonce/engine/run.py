@@ -12,11 +12,12 @@ from typing import Any
 
 from atonce.engine.checkpoint import Checkpoint
 from atonce.engine.delivery import Deliverer, Stopping
+from atonce.engine.locate import locate
 from atonce.engine.mirror import Mirror
 from atonce.engine.observer import Event, Observer, Silent, Step
 from atonce.engine.resume import Beginning, refuse_recreated, refuse_without_ledger, resume
 from atonce.engine.statefulness import default_mode, is_stateful
-from atonce.errors import LedgerMismatch, RetriableError
+from atonce.errors import LedgerMismatch, RetriableError, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
 from atonce.ledger.progress import Progress
 from atonce.sinks.contract import Identity, OpenSink, Sink
@@ -88,8 +89,7 @@ class Run:
         self._tell(Step.CLAIMED, {"positions": beginning.recorded.positions})
         self._notice_changes(beginning.recorded)
         options = self.job.load_options(self._sink)
-        loaded = self.job.source.load(self._spark, beginning.start, options)
-        df = self.job.build(loaded, self._sink)
+        df = self._built(self.job.source.load(self._spark, beginning.start, options))
         stateful = is_stateful(df)
         if stateful and beginning.fresh:
             raise LedgerMismatch(
@@ -130,6 +130,8 @@ class Run:
             mendable = isinstance(failure, RetriableError) or (
                 isinstance(failure, LedgerMismatch) and not self._checkpoint.has_state()
             )
+            if isinstance(failure, UndeliverableRow):
+                raise self._located(failure)
             if not mendable or len(since) >= (_MOST_RESTARTS if isinstance(failure, RetriableError) else 1):
                 raise failure
             since.append(now)
@@ -201,6 +203,40 @@ class Run:
         refuse_recreated(recorded, source_ids, self.job.name)
         return resume(self._checkpoint, recorded, self.job.name, self.job.say)
 
+    def _built(self, loaded: Any) -> Any:
+        """The transform applied, and its columns checked, before anything starts."""
+        try:
+            df = self.job.build(loaded, self._sink)
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(f"the transform of {self.job.name!r} fails: {_first_line(error)}") from error
+        accepts = getattr(self._sink, "accepts", None)
+        if accepts is not None and not self.job.encoded:
+            accepts(df.schema)
+        return df
+
+    def _located(self, failure: UndeliverableRow) -> UndeliverableRow:
+        """The same error with the input record's partition and offset, where both ends can tell."""
+        refuses, load_range = getattr(self._sink, "refuses", None), getattr(self.job.source, "load_range", None)
+        plan = self._deliverer.plan if self._deliverer is not None else None
+        if refuses is None or load_range is None or plan is None or plan.stateful:
+            return failure
+        options = self.job.load_options(self._sink)
+
+        def fails(place: str, start: int, end: int) -> bool:
+            part = self.job.build(load_range(self._spark, place, start, end, options), self._sink)
+            return bool(refuses(part, self.job.encoded))
+
+        try:
+            found = locate(plan, fails)
+        except Exception:
+            return failure  # the row is bad whatever keeps us from naming its place
+        if found is None:
+            return failure
+        topic, _, partition = found[0].rpartition("/")
+        return UndeliverableRow(f"input {topic!r} partition {partition} offset {found[1]}: {failure}")
+
     def _record_first(self, first: Progress) -> None:
         for left in reversed(range(5)):
             try:
@@ -223,6 +259,10 @@ class Run:
 
     def _tell(self, step: Step, facts: dict[str, Any]) -> None:
         self.job.observer.on_event(Event(step=step, pipeline=self.job.name, facts=facts))
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _parts(fingerprint: str) -> dict[str, str]:

@@ -28,6 +28,8 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Wakes the query sooner than the default 10 ms after new data; and no pause between batches.
     "spark.sql.streaming.pollingDelay": "1ms",
+    # A stop is answered within ten seconds: what does not end by then is left to the transaction's abort.
+    "spark.sql.streaming.stopTimeout": "3s",
     "spark.driver.memory": "1g",
 }
 LOCAL_DEFAULTS: dict[str, str] = {

@@ -16,11 +16,13 @@ from atonce.ledger.progress import Progress
 from atonce.ledger.timer import TimedCommits
 from atonce.sinks.contract import Batch, Identity
 from atonce.sinks.kafka_attempt import Attempt, OutOfTime, Watch
-from atonce.sinks.kafka_blobs import Encoder, Targets
+from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder, Targets
+from atonce.sinks.kafka_columns import check_columns
 from atonce.sinks.kafka_lease import LeaseServer
 from atonce.sinks.kafka_owner import Owner
 from atonce.sinks.kafka_send import Mode, Report, SendTask
 from atonce.sinks.kafka_topics import DEFAULT_PARTITIONS, broker_config, cluster_id, create_topic, topic_config
+from atonce.sinks.sql_job import map_in_arrow
 
 _MODES: dict[Guarantee, Mode] = {
     Guarantee.NONE: "plain",
@@ -86,6 +88,15 @@ class KafkaOpenSink:
         self._timer.close()
         self._lease.close()
         self._cluster.close()
+
+    def accepts(self, schema: Any) -> None:
+        """Refuse, before anything starts, columns that are not a Kafka record's."""
+        check_columns(schema, self._kafka)
+
+    def refuses(self, df: Any, encoded: bool) -> bool:
+        """Whether a row of `df` cannot be delivered; writes nothing."""
+        blobs = df if encoded else map_in_arrow(df, self.encoder(), BLOB_SCHEMA)
+        return bool(blobs.where("note IS NOT NULL").limit(1).collect())
 
     def encoder(self, transform: Any = None) -> Encoder:
         """What turns rows into blobs; `map_arrow` pipelines run it inside the source's tasks."""

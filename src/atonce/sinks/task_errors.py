@@ -18,6 +18,7 @@ _PASSING = (
     "FetchFailed",
     "Unable to acquire",
     "Could not connect to the Python worker",
+    "CANNOT_OPEN_SOCKET",
     "MetadataFetchFailedException",
 )
 _CANCELLED = ("cancelled", "SparkContext was shut down", "StreamingQuery has been stopped", "InterruptedException")

@@ -61,22 +61,36 @@ class KafkaSource:
 
     def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
         kafka = self.kafka
-        reader = spark.readStream.format("atonce").option("kafka.bootstrap.servers", kafka.servers)
-        for key, value in kafka.config.items():
-            reader = reader.option(f"kafka.{key}", value)
+        reader = self._with_common_options(spark.readStream, options)
         if kafka.pattern:
             reader = reader.option("subscribePattern", kafka.pattern)
         elif kafka.assign:
             reader = reader.option("assign", json.dumps({t: list(ps) for t, ps in kafka.assign.items()}))
         else:
             reader = reader.option("subscribe", kafka.topic)
-        reader = reader.option("kafka.isolation.level", kafka.isolation)
         reader = reader.option("startingOffsets", _starting_offsets(self._present(start)) if start else "earliest")
-        reader = reader.option("failOnDataLoss", str(kafka.fail_on_data_loss).lower())
-        reader = reader.option("includeHeaders", str(kafka.headers).lower())
-        for key, value in {**kafka.options, **options}.items():
+        for key, value in kafka.options.items():
             reader = reader.option(key, value)
         return reader.load()
+
+    def load_range(self, spark: Any, place: str, start: int, end: int, options: dict[str, str]) -> Any:
+        """Some records of one partition again, as a batch: to find the one that cannot be delivered."""
+        topic, _, index = place.rpartition("/")
+        reader = self._with_common_options(spark.read, options).option("assign", json.dumps({topic: [int(index)]}))
+        reader = reader.option("startingOffsets", json.dumps({topic: {index: start}}))
+        return reader.option("endingOffsets", json.dumps({topic: {index: end}})).load()
+
+    def _with_common_options(self, reader: Any, options: dict[str, str]) -> Any:
+        kafka = self.kafka
+        reader = reader.format("atonce").option("kafka.bootstrap.servers", kafka.servers)
+        reader = reader.option("kafka.isolation.level", kafka.isolation)
+        reader = reader.option("failOnDataLoss", str(kafka.fail_on_data_loss).lower())
+        reader = reader.option("includeHeaders", str(kafka.headers).lower())
+        for key, value in kafka.config.items():
+            reader = reader.option(f"kafka.{key}", value)
+        for key, value in options.items():
+            reader = reader.option(key, value)
+        return reader
 
     def positions(self, offsets_json: str) -> Positions | None:
         try:

@@ -61,9 +61,7 @@ def consume(servers: str, topic: str, isolation: str = "read_committed") -> list
 
 def kafka_output(name: str, servers: str, scratch: Path, url: str) -> Output:
     topic = f"out-{name}"
-    return Output(
-        atonce.Kafka(topic, servers=servers), lambda: [value or "" for _, value in consume(servers, topic)]
-    )
+    return Output(atonce.Kafka(topic, servers=servers), lambda: [value or "" for _, value in consume(servers, topic)])
 
 
 def postgres_output(name: str, servers: str, scratch: Path, url: str) -> Output:

@@ -91,9 +91,7 @@ def test_unknown_topic_is_told_to_the_driver() -> None:
 
 
 def test_undeliverable_rows_go_to_the_dead_letter_topic_and_the_rest_goes_on() -> None:
-    dead = encoder(
-        targets=Targets(partitions={"out": 4, "dead": 1}, slots=3), dead_letter="dead", max_record_bytes=500
-    )
+    dead = encoder(targets=Targets(partitions={"out": 4, "dead": 1}, slots=3), dead_letter="dead", max_record_bytes=500)
     found = blobs(dead, pa.RecordBatch.from_pydict({"key": ["a", "b", "c"], "value": ["x", "y" * 1000, "z"]}))
     assert records(found, "out") == 2
     assert records(found, "dead") == 1

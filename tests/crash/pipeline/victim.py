@@ -1,0 +1,60 @@
+"""A driver that gets killed: runs the pipelines it is told, each held at one step of its second batch, until SIGKILL.
+
+Run as a script with one JSON argument. Prints `held N` when all N pipelines stand at their steps.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import atonce
+from atonce.engine.observer import Event
+from atonce.engine.session import session
+from tests.contract.pipeline.parts import kafka_output, sqlite_output
+
+PER_BATCH = 20
+
+
+def pipeline(case: dict[str, str], servers: str, scratch: str) -> atonce.Pipeline:
+    """The same for the victim and for the recovery."""
+    make = {"kafka": kafka_output, "sqlite": sqlite_output}[case["sink"]]
+    source = atonce.Kafka(case["name"], servers=servers, options={"maxOffsetsPerTrigger": str(PER_BATCH)})
+    return (
+        atonce.Pipeline(case["name"], case["level"], checkpoint=str(Path(scratch) / f"checkpoint-{case['name']}"))
+        .read(source)
+        .transform("SELECT CAST(key AS STRING) AS key, CAST(value AS STRING) AS value FROM input")
+        .write(make(case["name"], servers, Path(scratch), "").sink)
+    )
+
+
+class Hold:
+    """Stops the pipeline at a step of its second batch, for good."""
+
+    def __init__(self, step: str, held: threading.Semaphore) -> None:
+        self._step, self._held = step, held
+
+    def on_event(self, event: Event) -> None:
+        if event.batch_id == 1 and event.step == self._step:
+            self._held.release()
+            threading.Event().wait()
+
+
+def main() -> None:
+    from dataclasses import replace
+
+    told = json.loads(sys.argv[1])
+    session("local[2]")
+    held = threading.Semaphore(0)
+    for case in told["cases"]:
+        run = replace(pipeline(case, told["servers"], told["scratch"]), observer=Hold(case["step"], held)).run
+        threading.Thread(target=run, kwargs={"available_now": True}, daemon=True).start()
+        held.acquire()  # one after another: each start takes a planning process
+    print(f"held {len(told['cases'])}", flush=True)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Spark's checkpoint as the write-ahead log of what was planned, and what a start makes of it and the ledger."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from atonce.client.topic import Kafka
+from atonce.engine.checkpoint import Checkpoint
+from atonce.engine.resume import refuse_recreated, refuse_without_ledger, resume
+from atonce.errors import LedgerMismatch, RefusedError
+from atonce.ledger.progress import Positions, Progress
+from atonce.sources.kafka import KafkaSource
+
+SOURCE = KafkaSource(Kafka("t", servers="nowhere:1"))
+
+
+class Folder:
+    """A checkpoint as Spark would have written it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "checkpoint"
+        self.checkpoint = Checkpoint(str(self.root), None, SOURCE.positions)
+        self.said: list[str] = []
+
+    def plan(self, batch_id: int, *lines: str, version: str = "v1") -> None:
+        (self.root / "offsets").mkdir(parents=True, exist_ok=True)
+        (self.root / "offsets" / str(batch_id)).write_text("\n".join([version, "{}", *lines]))
+        (self.root / "offsets" / f".{batch_id}.crc").write_text("x")
+
+    def commit(self, batch_id: int) -> None:
+        (self.root / "commits").mkdir(parents=True, exist_ok=True)
+        (self.root / "commits" / str(batch_id)).write_text("v1\n{}")
+
+    def resume(self, positions: Positions | None, batch_id: int = 0, query_id: str = "q"):  # type: ignore[no-untyped-def]
+        recorded = Progress(instance="i", query_id=query_id, batch_id=batch_id, positions=positions)
+        return resume(self.checkpoint, recorded, "orders", self.said.append)
+
+
+@pytest.fixture
+def folder(scratch: Path) -> Folder:
+    return Folder(scratch)
+
+
+def at(offset: int) -> str:
+    return json.dumps({"t": {"0": offset}})
+
+
+def test_batch_starts_where_the_one_before_ended(folder: Folder) -> None:
+    folder.checkpoint.begin({"t/0": 2})
+    folder.plan(0, at(5))
+    folder.plan(1, at(9))
+    first, second = folder.checkpoint.plan("q", 0, False), folder.checkpoint.plan("q", 1, False)
+    assert (first.start, first.end) == ({"t/0": 2}, {"t/0": 5})
+    assert (second.start, second.end) == ({"t/0": 5}, {"t/0": 9})
+
+
+def test_unknown_version_of_the_offset_log_is_refused(folder: Folder) -> None:
+    folder.plan(0, at(5), version="v2")
+    with pytest.raises(RefusedError, match=r"offsets/0 has version 'v2'; only 'v1'"):
+        folder.checkpoint.plan("q", 0, False)
+
+
+def test_missing_plan_is_refused(folder: Folder) -> None:
+    with pytest.raises(LedgerMismatch, match="offsets/3 is missing"):
+        folder.checkpoint.plan("q", 3, False)
+
+
+def test_offsets_that_cannot_be_read_are_opaque(folder: Folder) -> None:
+    folder.plan(0, '{"logOffset":3}')
+    assert folder.checkpoint.end(0) is None
+
+
+def test_the_same_source_read_twice_is_still_ordered(folder: Folder) -> None:
+    folder.plan(0, at(5), at(5))
+    assert folder.checkpoint.end(0) == {"t/0": 5}
+    folder.plan(1, at(5), at(6))
+    assert folder.checkpoint.end(1) is None
+
+
+def test_new_pipeline_has_no_plan(folder: Folder) -> None:
+    assert folder.checkpoint.planned() is None
+    refuse_without_ledger(folder.checkpoint, "orders")
+
+
+def test_checkpoint_without_ledger_is_refused(folder: Folder) -> None:
+    folder.plan(0, at(5))
+    with pytest.raises(LedgerMismatch, match=r"planned batch 0.*ledger holds nothing.*atonce reset orders"):
+        refuse_without_ledger(folder.checkpoint, "orders")
+
+
+def test_missing_checkpoint_is_begun_from_the_ledger(folder: Folder) -> None:
+    """F21: the checkpoint was deleted."""
+    beginning = folder.resume({"t/0": 7}, batch_id=3)
+    assert beginning.start == {"t/0": 7}
+    assert beginning.fresh
+    assert folder.checkpoint.first() == {"t/0": 7}
+
+
+def test_missing_checkpoint_of_an_opaque_source_is_refused(folder: Folder) -> None:
+    with pytest.raises(LedgerMismatch, match=r"is gone.*batch 3 of query q.*atonce reset"):
+        folder.resume(None, batch_id=3)
+
+
+@pytest.mark.parametrize(("ledger", "committed"), [(9, True), (9, False), (5, False)])
+def test_checkpoint_in_step_with_the_ledger_is_kept(folder: Folder, ledger: int, committed: bool) -> None:
+    folder.checkpoint.begin({"t/0": 0})
+    folder.plan(0, at(5))
+    folder.commit(0)
+    folder.plan(1, at(9))
+    if committed:
+        folder.commit(1)
+    beginning = folder.resume({"t/0": ledger}, batch_id=1)
+    assert not beginning.fresh
+    assert not folder.said
+    assert folder.checkpoint.planned() == 1
+
+
+@pytest.mark.parametrize(("ledger", "committed"), [(12, True), (12, False), (7, False), (3, False), (5, True)])
+def test_checkpoint_out_of_step_is_set_aside_and_begun_from_the_ledger(
+    folder: Folder, ledger: int, committed: bool
+) -> None:
+    """F21, F27: a version behind, or ahead."""
+    folder.checkpoint.begin({"t/0": 0})
+    folder.plan(0, at(5))
+    folder.commit(0)
+    folder.plan(1, at(9))
+    if committed:
+        folder.commit(1)
+    beginning = folder.resume({"t/0": ledger}, batch_id=1)
+    assert beginning.start == {"t/0": ledger}
+    assert folder.checkpoint.planned() is None
+    assert "going on from the ledger" in folder.said[0].lower()
+    kept = [path for path in folder.root.parent.iterdir() if path.name.startswith("checkpoint.before-")]
+    assert (kept[0] / "offsets" / "1").exists()
+
+
+def test_stateful_checkpoint_out_of_step_is_left_to_the_batch(folder: Folder) -> None:
+    folder.plan(0, at(5))
+    (folder.root / "state" / "0").mkdir(parents=True)
+    beginning = folder.resume({"t/0": 2})
+    assert not beginning.fresh
+    assert folder.checkpoint.planned() == 0
+
+
+def test_recreated_topic_is_refused_with_both_ids() -> None:
+    recorded = Progress(instance="i", query_id="q", batch_id=3, positions={"t/0": 7}, source_ids={"t": "old-id"})
+    with pytest.raises(LedgerMismatch, match=r"'t' was deleted and made again: its id is new-id.*'t/0': 7.*old-id"):
+        refuse_recreated(recorded, {"t": "new-id"}, "orders")
+    refuse_recreated(recorded, {"t": "old-id"}, "orders")

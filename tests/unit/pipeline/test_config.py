@@ -1,0 +1,78 @@
+"""A pipeline as YAML: every mistake names its line and what is allowed, and starts nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atonce.config import load
+from atonce.errors import UsageError
+from atonce.guarantee import Guarantee
+
+GOOD = """\
+name: orders
+guarantee: effectively-once
+source: {kafka: {topic: orders, servers: "127.0.0.1:9092", maxOffsetsPerTrigger: 500}}
+transform: SELECT key, upper(CAST(value AS STRING)) AS value FROM input
+sink: {kafka: {topic: orders-out, servers: "127.0.0.1:9092", "kafka.security.protocol": SSL}}
+trigger: 5 seconds
+spark: {spark.sql.shuffle.partitions: 2}
+"""
+
+
+def written(scratch: Path, text: str) -> Path:
+    file = scratch / "orders.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_a_whole_file_becomes_a_pipeline(scratch: Path) -> None:
+    pipeline, _ = load(written(scratch, GOOD))
+    assert pipeline.name == "orders"
+    assert pipeline.level is Guarantee.EFFECTIVELY_ONCE
+    assert pipeline.source.topic == "orders"
+    assert pipeline.source.options == {"maxOffsetsPerTrigger": "500"}
+    assert pipeline.sink.config == {"security.protocol": "SSL"}
+    assert pipeline.spark == {"spark.sql.shuffle.partitions": "2"}
+    assert pipeline.transforms == ("SELECT key, upper(CAST(value AS STRING)) AS value FROM input",)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("guarantee: effectively-once", "guarantee: exactly-once"), r"orders.yaml:2: guarantee 'exactly-once' is not one of: none"),
+        (("trigger:", "triger:"), r"orders.yaml:6: 'triger' is not a key of a pipeline; allowed are name.*mean 'trigger'"),
+        (("{kafka: {topic: orders,", "{kafa: {topic: orders,"), r"orders.yaml:3: source names one of kafka, files, table; got kafa"),
+        (("topic: orders,", "topik: orders,"), r"orders.yaml:3: 'topik' is not a key of source.kafka; allowed are topic.*mean 'topic'"),
+        (("topic: orders,", "topic: 'or ders',"), r"orders.yaml:3: 'or ders' is not a topic name"),
+        (("trigger: 5 seconds", "trigger: continuous 1 second"), r"orders.yaml:6: trigger .* is refused: continuous"),
+        (("name: orders\n", ""), r"orders.yaml:1: the key 'name' is missing"),
+        (("name: orders\n", "name: [1\n"), r"orders.yaml:\d+: not valid YAML"),
+        (("name: orders\n", "name: orders\nname: x\n"), r"orders.yaml:2: a pipeline file has the key 'name' twice"),
+        (("transform: SELECT key, upper(CAST(value AS STRING)) AS value FROM input", "transform: nowhere:fn"), r"orders.yaml:4: cannot import 'nowhere'"),
+        (("name: orders", "name: a/b"), r"orders.yaml:1: 'a/b' is not a pipeline name"),
+    ],
+)
+def test_a_mistake_names_its_line_and_what_is_allowed(scratch: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load(written(scratch, GOOD.replace(*change)))
+
+
+def test_missing_file_is_told(scratch: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*nothing.yaml: No such file"):
+        load(scratch / "nothing.yaml")
+
+
+def test_values_come_from_the_environment_and_secrets_stay_hidden(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = GOOD.replace('"kafka.security.protocol": SSL', '"kafka.sasl.password": "${SECRET}"')
+    with pytest.raises(UsageError, match=r"orders.yaml:5: the environment has no variable 'SECRET'"):
+        load(written(scratch, text))
+    monkeypatch.setenv("SECRET", "open sesame")
+    pipeline, _ = load(written(scratch, text))
+    assert pipeline.sink.config == {"sasl.password": "open sesame"}
+    assert "open sesame" not in repr(pipeline)
+    assert "open sesame" not in pipeline.explain()
+    assert "open sesame" not in pipeline.fingerprint()
