@@ -155,7 +155,6 @@ class BrokerState:
     def apply_settings(self, topics: list[Topic] | None = None) -> None:
         """Give the logs of these topics (all, if None) the settings now in force."""
         for topic in self.topics.all() if topics is None else topics:
-            self.topics.refresh(topic)
             config = log_config(self.settings, topic.overrides)
             for partition in topic.partitions:
                 partition.log.update_config(config)

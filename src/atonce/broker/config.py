@@ -143,7 +143,7 @@ BROKER = (
     _bool("allow.any.replication.factor", False, "Ours: accept any replication factor and keep one copy."),
     _bool("auto.create.topics.enable", True, "Create a topic when a client asks for its metadata."),
     _bool("delete.topic.enable", True, "Allow DeleteTopics."),
-    _int("min.insync.replicas", 1, "Copies that acks=all waits for; above 1 every acks=all produce is refused.", 1, dynamic=True),
+    _int("min.insync.replicas", 1, "Copies that acks=all waits for, as far as there are so many: one here.", 1, dynamic=True),
     # The log.
     _int("message.max.bytes", 1048588, "Largest record batch, compressed.", 0, dynamic=True),
     Setting("compression.type", Kind.STRING, "producer", "Accepted; batches are stored as the producer sent them.", choices=_CODECS, dynamic=True),

@@ -55,7 +55,6 @@ class Topic:
     topic_id: UUID
     overrides: dict[str, str]
     partitions: list[Partition] = field(default_factory=list)
-    min_insync_replicas: int = 1  # kept here because every produce asks
 
     @property
     def is_internal(self) -> bool:
@@ -267,12 +266,7 @@ class Topics:
         # Shielded: a half made change must be finished or undone, whoever stopped waiting for it.
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._files, work, *args))
 
-    def refresh(self, topic: Topic) -> None:
-        """Call when settings in force have changed."""
-        topic.min_insync_replicas = self._settings.topic_number("min.insync.replicas", topic.overrides)
-
     def _publish(self, topic: Topic) -> None:
-        self.refresh(topic)
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
 

@@ -163,8 +163,6 @@ def _append(
         return PartitionAnswer(one.index, ErrorCode.invalid_topic_exception), None
     if not one.records:
         return PartitionAnswer(one.index, ErrorCode.invalid_record, message="no records"), None
-    if request.acks == -1 and topic.min_insync_replicas > 1:
-        return PartitionAnswer(one.index, ErrorCode.not_enough_replicas, message="there is one copy"), None
     guard = guards.get((partition.topic, partition.index))
     if isinstance(guard, ErrorCode):
         return PartitionAnswer(one.index, guard), None
