@@ -81,7 +81,7 @@ def copy(
     from atonce.bench.report import Report, note_ratios
     from atonce.bench.results import summaries
 
-    chosen = chosen_names(peers, ALL_PEERS) + chosen_names(ours, ("arrow", "dataframe"))
+    chosen = contestants_of(peers, ours)
     with running_broker(servers, broker) as (where, pids):
         judge = Judge(where)
         judge.create("bench-copy", partitions)
@@ -120,7 +120,7 @@ def latency(
     from atonce.bench.latency import Pace, latency_contestants
     from atonce.bench.report import Report
 
-    chosen = chosen_names(peers, ALL_PEERS) + chosen_names(ours, ("arrow", "dataframe"))
+    chosen = contestants_of(peers, ours)
     with running_broker(servers, broker) as (where, pids):
         work = Work(
             servers=where, source="", partitions=4, records=0, warm=0, size=size, per_batch=0, brokers=pids
@@ -281,6 +281,13 @@ def running_broker(servers: str | None, kind: str) -> Iterator[tuple[str, tuple[
             raise UsageError(f"--broker {kind!r} is not one of: apache, embedded")
 
 
+def contestants_of(peers: str, ours: str) -> list[str]:
+    chosen = chosen_names(peers, ALL_PEERS) + chosen_names(ours, ("arrow", "dataframe"))
+    if not chosen:
+        raise UsageError("nobody takes part: name --peers or --ours")
+    return chosen
+
+
 def chosen_names(text: str, allowed: tuple[str, ...]) -> list[str]:
     if text == "none":
         return []
@@ -302,8 +309,6 @@ def number(text: str, option: str) -> int:
 def contest(contestants: list[Contestant], rounds: int) -> list[Run]:
     from atonce.bench.contest import alternate
 
-    if not contestants:
-        raise UsageError("nobody takes part: name --peers or --ours")
     return alternate(contestants, rounds, tell)
 
 

@@ -24,12 +24,14 @@ def stoppable() -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for number in numbers:
-        signal.signal(number, stop)
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     except KeyboardInterrupt:
         pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def announce(servers: str) -> None:
