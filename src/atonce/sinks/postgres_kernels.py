@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+from numba import int64, njit, types, uint8
+
+BYTES = types.Array(uint8, 1, "C")
+BYTES_IN = types.Array(uint8, 1, "C", readonly=True)
+INTS = types.Array(int64, 1, "C")
+INTS_IN = types.Array(int64, 1, "C", readonly=True)
 
 OK, BAD_UTF8, NUL_BYTE, TOO_LONG = 0, 1, 2, 3
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(types.void(BYTES, INTS, int64), cache=True, nogil=True)
 def write_counts(out: Any, at: Any, columns: int) -> None:
     for i in range(len(at)):
         out[at[i]] = columns >> 8
@@ -18,7 +23,7 @@ def write_counts(out: Any, at: Any, columns: int) -> None:
         at[i] += 2
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(types.void(BYTES, INTS, INTS_IN, int64, BYTES_IN), cache=True, nogil=True)
 def write_fixed(out: Any, at: Any, values: Any, width: int, valid: Any) -> None:
     nulls = len(valid) > 0
     for i in range(len(at)):
@@ -35,7 +40,7 @@ def write_fixed(out: Any, at: Any, values: Any, width: int, valid: Any) -> None:
         at[i] = p + 4 + width
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(types.void(BYTES, INTS, INTS_IN, BYTES_IN, int64, BYTES_IN), cache=True, nogil=True)
 def write_bytes(out: Any, at: Any, offsets: Any, data: Any, prefix: int, valid: Any) -> None:
     nulls = len(valid) > 0
     extra = 1 if prefix >= 0 else 0
@@ -58,7 +63,7 @@ def write_bytes(out: Any, at: Any, offsets: Any, data: Any, prefix: int, valid: 
         at[i] = p + size
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(int64(BYTES_IN, int64, int64), cache=True, nogil=True)
 def _utf8_length(data: Any, begin: int, end: int) -> int:
     """Characters in well-formed UTF-8 without NUL; -1 when malformed, -2 when a NUL byte is in it."""
     i = begin
@@ -89,9 +94,14 @@ def _utf8_length(data: Any, begin: int, end: int) -> int:
     return chars
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(BYTES(INTS_IN, BYTES_IN, BYTES_IN, int64), cache=True, nogil=True)
 def check_text(offsets: Any, data: Any, valid: Any, max_chars: int) -> Any:
-    """Per row: OK, BAD_UTF8, NUL_BYTE or TOO_LONG (`max_chars` below 0: no limit)."""
+    """Per row: BYTES = types.Array(uint8, 1, "C")
+    BYTES_IN = types.Array(uint8, 1, "C", readonly=True)
+    INTS = types.Array(int64, 1, "C")
+    INTS_IN = types.Array(int64, 1, "C", readonly=True)
+
+    OK, BAD_UTF8, NUL_BYTE or TOO_LONG (`max_chars` below 0: no limit)."""
     rows = len(offsets) - 1
     found = np.zeros(rows, np.uint8)
     nulls = len(valid) > 0
@@ -108,7 +118,7 @@ def check_text(offsets: Any, data: Any, valid: Any, max_chars: int) -> Any:
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(types.UniTuple(BYTES, 2)(INTS_IN, BYTES_IN, BYTES_IN), cache=True, nogil=True)
 def hex_to_uuid(offsets: Any, data: Any, valid: Any) -> tuple[Any, Any]:
     """Sixteen bytes per row, and per row whether it was a UUID (32 hexadecimal digits, hyphens between)."""
     rows = len(offsets) - 1
@@ -140,7 +150,14 @@ def hex_to_uuid(offsets: Any, data: Any, valid: Any) -> tuple[Any, Any]:
     return out, good
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(int64(BYTES, int64, int64), cache=True, nogil=True)
+def _put_u16(out: Any, at: int, value: int) -> int:
+    out[at] = (value >> 8) & 255
+    out[at + 1] = value & 255
+    return at + 2
+
+
+@njit(types.Tuple((INTS, BYTES))(INTS_IN, BYTES_IN, BYTES_IN, int64), cache=True, nogil=True)
 def numeric_from_digits(offsets: Any, data: Any, valid: Any, scale: int) -> tuple[Any, Any]:
     """PostgreSQL's numeric: groups of four digits, aligned at the point, leading and trailing zero groups left out."""
     rows = len(offsets) - 1
@@ -184,10 +201,3 @@ def numeric_from_digits(offsets: Any, data: Any, valid: Any, scale: int) -> tupl
             at = _put_u16(out, at, groups[g])
         ends[i + 1] = at
     return ends, out
-
-
-@numba.njit(cache=True, nogil=True)
-def _put_u16(out: Any, at: int, value: int) -> int:
-    out[at] = (value >> 8) & 255
-    out[at + 1] = value & 255
-    return at + 2

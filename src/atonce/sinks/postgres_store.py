@@ -37,6 +37,7 @@ _SESSION = (
 _CREATE_LOCK = 0x41744F6E6365
 """Advisory lock held while a table of ours is made: two CREATE … IF NOT EXISTS at once can collide."""
 _PRUNE_EVERY_S = 60.0
+_MERGE_MEMORY = "64MB"
 _ROWS_REFUSED = (psycopg.DataError, psycopg.IntegrityError)
 
 
@@ -140,6 +141,8 @@ class PostgresStore:
         if self._sink.dedupe is not None:
             self._prepare_seen(connection, target)
         copied = copy_rows(connection, self._spark, batch, target, staged=True)
+        # The merge sorts the batch; with the server's default of 4 MB it would do so on disk.
+        connection.execute(f"SET LOCAL work_mem = '{_MERGE_MEMORY}'".encode())
         rows, refused = merge(connection, batch, target, self._pipeline)
         put_aside(connection, target, self._pipeline, batch, [*copied.dead, *refused])
         return rows

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.contract.sinks.database import Database, sqlite_at
 
 

@@ -25,7 +25,9 @@ class Database:
 
     def sink(self, table: str, **options: Any) -> Any:
         options.setdefault("create", True)
-        return Postgres(self.where, table, **options) if self.kind == "postgres" else SQLite(self.where, table, **options)
+        return (
+            Postgres(self.where, table, **options) if self.kind == "postgres" else SQLite(self.where, table, **options)
+        )
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         if self.kind == "postgres":

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.contract.sinks.database import Crash, Database, batch, crash_at, identity, progress
 
 from atonce.errors import AttemptAborted, ReplacedError
 from atonce.guarantee import ORDERS, Guarantee
-from tests.contract.sinks.database import Crash, Database, batch, crash_at, identity, progress
 
 LEVELS = list(Guarantee)
 
@@ -117,9 +117,7 @@ def test_a_crash_between_the_two_writes_shows_what_the_level_allows(
     assert database.ids(table) == expected
 
 
-def test_older_instance_is_fenced_and_writes_nothing(
-    database: Database, table: str, ten: Callable[[int], Any]
-) -> None:
+def test_older_instance_is_fenced_and_writes_nothing(database: Database, table: str, ten: Callable[[int], Any]) -> None:
     """F16: the older of two instances finds its epoch raised, says so, and nothing of its batch is visible."""
     spark = ten(0).sparkSession
     old, new = identity(table), identity(table)

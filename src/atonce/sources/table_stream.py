@@ -1,0 +1,92 @@
+"""`format("atonce-table")`: a SQL table as a Spark stream, in the order of its growing column, within limits."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from atonce.errors import RetriableError, UsageError
+from atonce.sources.table_database import TableRef, database_for
+from atonce.sources.table_postgres import to_schema
+
+_WAIT_S = 1.0
+"""How long planning waits for writers that are still open; what they hold back comes with a later batch."""
+_DRAIN_WAIT_S = 60.0
+
+
+class TableSource(DataSource):
+    """The entry point that Spark knows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "atonce-table"
+
+    def schema(self) -> str:
+        found = database_for(_ref(self.options)).columns()
+        return ", ".join(f"`{column.name.replace('`', '``')}` {column.spark}" for column in found)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return TableReader(dict(self.options), schema)
+
+
+class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._ref = _ref(options)
+        self._first = int(options.get("start", "0"))
+        self._max_rows = int(options.get("maxrows", options.get("maxRows", "500000")))
+        self._tasks = int(options.get("tasks", "1"))
+        self._schema = schema
+        self._database = database_for(self._ref)
+        self._target: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {self._ref.table: self._first}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._max_rows)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        begin = int(start[self._ref.table])
+        end = self._database.safe_end(begin, _WAIT_S) if self._target is None else max(begin, self._target)
+        if end > begin and isinstance(limit, ReadMaxRows):
+            end = self._database.limited_end(begin, end, limit.max_rows)
+        return {self._ref.table: end}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        first, after_last = self._database.bounds()
+        safe = self._database.safe_end(first, _DRAIN_WAIT_S)
+        if safe < after_last:
+            raise RetriableError(
+                f"table {self._ref.table} has had an open writing transaction for {_DRAIN_WAIT_S:g} s. Ids below "
+                f"{after_last} may still appear, so nothing was read. Next: end that transaction (pg_stat_activity)."
+            )
+        self._target = safe
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        first, last = int(start[self._ref.table]), int(end[self._ref.table])
+        tasks = max(1, min(self._tasks, last - first))
+        cuts = [first + (last - first) * part // tasks for part in range(tasks + 1)]
+        return [InputPartition((low, high)) for low, high in itertools.pairwise(cuts) if high > low]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        start, end = partition.value
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        for batch in self._database.read(start, end):
+            yield to_schema(batch, schema)
+
+
+def _ref(options: Any) -> TableRef:
+    url = options.get("secret.url") or options.get("url")
+    table = options.get("table") or options.get("dbtable")
+    if not url or not table:
+        raise UsageError('format("atonce-table") needs the options url and table')
+    columns = options.get("columns")
+    names = None if columns is None else tuple(json.loads(columns))
+    return TableRef(url=url, table=table, column=options.get("column") or "id", columns=names)

@@ -1,0 +1,174 @@
+"""What becomes of rows: types, upsert in input order, dedupe by message number (S16), rows that cannot be delivered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from tests.contract.sinks.database import Database, batch, identity, progress
+
+from atonce.errors import RefusedError, UndeliverableRow, UsageError
+
+
+@contextmanager
+def opened(database: Database, table: str, spark: Any, **options: Any) -> Iterator[Callable[..., int | None]]:
+    """`deliver(df, number)` into a freshly claimed sink, effectively once."""
+    who = identity(table)
+    sink = database.sink(table, **options).open(who, spark)
+    sink.claim()
+
+    def deliver(df: Any, number: int, **about: Any) -> int | None:
+        return sink.output_and_progress(batch(df, number, **about), progress(who, number))  # type: ignore[no-any-return]
+
+    try:
+        yield deliver
+    finally:
+        sink.close()
+
+
+def rows_of(spark: Any, values: str) -> Any:
+    """Rows as SQL VALUES with the columns key, value, partition, offset."""
+    return spark.sql(f"SELECT * FROM VALUES {values} AS t(key, value, partition, offset)")
+
+
+@pytest.mark.parametrize("order_by", ["offset", None])
+def test_last_row_of_a_key_wins_by_the_named_order_or_by_input_order(
+    database: Database, table: str, spark: Any, order_by: str | None
+) -> None:
+    database.run(f"CREATE TABLE {table} (key varchar(20) PRIMARY KEY, value varchar(20))")
+    with opened(database, table, spark, mode="upsert", key="key", order_by=order_by, create=False) as deliver:
+        assert deliver(rows_of(spark, "('a','1',0,1), ('b','1',0,2), ('a','2',0,3), ('a','3',0,4)"), 0) == 2
+        assert deliver(rows_of(spark, "('b','9',0,5), ('c','1',0,6)"), 1) == 2
+    assert sorted(database.rows(f"SELECT key, value FROM {table}")) == [("a", "3"), ("b", "9"), ("c", "1")]
+
+
+def test_the_named_order_decides_even_against_input_order(database: Database, table: str, spark: Any) -> None:
+    with opened(database, table, spark, mode="upsert", key="key", order_by="offset") as deliver:
+        deliver(rows_of(spark, "('a','newest',0,9), ('a','older',0,3)"), 0)
+    assert database.rows(f"SELECT value FROM {table}") == [("newest",)]
+
+
+def test_upsert_without_an_order_is_refused_when_rows_were_shuffled_or_have_none(
+    database: Database, table: str, spark: Any
+) -> None:
+    rows = rows_of(spark, "('a','1',0,1), ('a','2',0,2)")
+    with opened(database, table, spark, mode="upsert", key="key") as deliver:
+        with pytest.raises(RefusedError, match="shuffles rows"):
+            deliver(rows.repartition(3), 0)
+        with pytest.raises(RefusedError, match="no order of its own"):
+            deliver(rows, 0, ordered=False)
+    assert not database.has(table)
+
+
+def test_numbers_processed_before_are_dropped_also_within_a_batch(database: Database, table: str, spark: Any) -> None:
+    """S16: also when a message was published twice, under another offset."""
+    with opened(database, table, spark, dedupe="key", dedupe_keep="1d") as deliver:
+        assert deliver(rows_of(spark, "('m1','x',0,1), ('m2','x',0,2), ('m1','again',0,3)"), 0) == 2
+        assert deliver(rows_of(spark, "('m2','again',0,4), ('m3','x',0,5)"), 1) == 1
+    assert sorted(database.rows(f"SELECT key, value FROM {table}")) == [("m1", "x"), ("m2", "x"), ("m3", "x")]
+    with opened(database, table, spark, dedupe="key") as deliver:
+        assert deliver(rows_of(spark, "('m3','after a restart',0,6)"), 2) == 0
+    assert len(database.rows(f"SELECT 1 FROM atonce_seen_{table}")) == 3
+
+
+def test_old_numbers_are_pruned_by_age(database: Database, table: str, spark: Any) -> None:
+    with opened(database, table, spark, dedupe="key", dedupe_keep="1h") as deliver:
+        deliver(rows_of(spark, "('m1','x',0,1)"), 0)
+    older = "now() - interval '2 hours'" if database.kind == "postgres" else "seen_at - 7200"
+    database.run(f"UPDATE atonce_seen_{table} SET seen_at = {older}")
+    with opened(database, table, spark, dedupe="key", dedupe_keep="1h") as deliver:
+        deliver(rows_of(spark, "('m2','x',0,2)"), 1)
+    assert database.rows(f"SELECT number FROM atonce_seen_{table}") == [("m2",)]
+
+
+def test_null_where_it_is_not_allowed_stops_and_names_partition_and_offset(
+    database: Database, table: str, spark: Any
+) -> None:
+    database.run(f"CREATE TABLE {table} (key varchar(20) NOT NULL, value varchar(20))")
+    with opened(database, table, spark, create=False) as deliver:
+        with pytest.raises(UndeliverableRow, match="partition 3, offset 77") as refused:
+            deliver(rows_of(spark, "('a','1',3,76), (CAST(NULL AS STRING),'2',3,77)"), 0)
+        assert "Nothing of the batch was delivered" in str(refused.value)
+        assert database.rows(f"SELECT * FROM {table}") == []
+        assert database.ledger(table)[0] == -1
+
+
+def test_row_that_the_server_refuses_stops_and_names_partition_and_offset(
+    database: Database, table: str, spark: Any
+) -> None:
+    database.run(f"CREATE TABLE {table} (key varchar(20), value varchar(20) CHECK (value <> 'bad'))")
+    with opened(database, table, spark, create=False) as deliver:
+        with pytest.raises(UndeliverableRow, match="partition 1, offset 12"):
+            deliver(rows_of(spark, "('a','1',1,10), ('b','2',1,11), ('c','bad',1,12), ('d','4',1,13)"), 0)
+    assert database.rows(f"SELECT * FROM {table}") == []
+
+
+def test_bad_rows_go_to_the_dead_letter_table_in_the_same_commit(database: Database, table: str, spark: Any) -> None:
+    database.run(f"CREATE TABLE {table} (key varchar(20) NOT NULL, value varchar(20) CHECK (value <> 'bad'))")
+    rows = rows_of(
+        spark, "('a','1',0,1), (CAST(NULL AS STRING),'2',0,2), ('c','bad',0,3), ('d','4',0,4), ('e','bad',0,5)"
+    )
+    with opened(database, table, spark, create=False, on_error="dead-letter") as deliver:
+        assert deliver(rows, 0) == 2
+    assert sorted(database.rows(f"SELECT key, value FROM {table}")) == [("a", "1"), ("d", "4")]
+    dead = database.rows(f"SELECT pipeline, batch_id, input_partition, input_offset, row_json FROM {table}_dead_letter")
+    assert sorted(row[:4] for row in dead) == [(table, 0, 0, 2), (table, 0, 0, 3), (table, 0, 0, 5)]
+    assert {json.loads(row[4])["value"] for row in dead} == {"2", "bad"}
+
+
+def test_upsert_around_a_refused_row_keeps_the_last_good_one(database: Database, table: str, spark: Any) -> None:
+    database.run(f"CREATE TABLE {table} (key varchar(20) PRIMARY KEY, value varchar(20) CHECK (value <> 'bad'))")
+    rows = rows_of(spark, "('a','3',0,3), ('a','1',0,1), ('b','bad',0,4), ('a','2',0,2)")
+    with opened(
+        database, table, spark, create=False, mode="upsert", key="key", order_by="offset", on_error="dead-letter"
+    ) as deliver:
+        deliver(rows, 0)
+    assert database.rows(f"SELECT key, value FROM {table}") == [("a", "3")]
+    assert database.rows(f"SELECT input_offset FROM {table}_dead_letter") == [(4,)]
+
+
+def test_text_that_is_not_utf8_is_undeliverable(database: Database, table: str, spark: Any) -> None:
+    """Spark casts any bytes to a string; a database would refuse them with its own words, or worse."""
+    rows = spark.sql("SELECT * FROM VALUES (1, X'FF00'), (2, X'6F6B') AS t(id, raw)").selectExpr(
+        "id", "cast(raw as string) AS body"
+    )
+    with opened(database, table, spark, on_error="dead-letter") as deliver:
+        assert deliver(rows, 0) == 1
+    assert database.rows(f"SELECT id, body FROM {table}") == [(2, "ok")]
+
+
+def test_types_without_a_counterpart_are_refused_by_name(database: Database, table: str, spark: Any) -> None:
+    with opened(database, table, spark) as deliver:
+        with pytest.raises(UsageError, match=r"column tags: Spark's type array<int> .*to_json\(tags\)"):
+            deliver(spark.sql("SELECT array(1, 2) AS tags"), 0)
+        with pytest.raises(UsageError, match="map<"):
+            deliver(spark.sql("SELECT map('a', 1) AS m"), 0)
+
+
+def test_column_that_the_table_lacks_is_refused_by_name(database: Database, table: str, spark: Any) -> None:
+    database.run(f"CREATE TABLE {table} (id bigint)")
+    with opened(database, table, spark, create=False) as deliver:
+        with pytest.raises(UsageError, match="has a column body, but table"):
+            deliver(spark.sql("SELECT 1L AS id, 'x' AS body"), 0)
+
+
+def test_missing_table_is_refused_before_the_start(database: Database, table: str) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        database.sink(table, create=False).check()
+    database.sink(table, create=True).check()
+
+
+def test_upsert_needs_a_unique_index_on_the_key(database: Database, table: str, spark: Any) -> None:
+    database.run(f"CREATE TABLE {table} (key varchar(20), value varchar(20))")
+    with opened(database, table, spark, create=False, mode="upsert", key="key", order_by="offset") as deliver:
+        with pytest.raises(UsageError, match="CREATE UNIQUE INDEX"):
+            deliver(rows_of(spark, "('a','1',0,1)"), 0)
+
+
+def test_no_rows_are_a_batch_too(database: Database, table: str, spark: Any) -> None:
+    with opened(database, table, spark) as deliver:
+        assert deliver(spark.range(5).where("id < 0"), 0) == 0
+    assert database.ledger(table)[0] == 0

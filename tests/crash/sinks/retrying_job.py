@@ -1,0 +1,47 @@
+"""A batch one of whose tasks dies by SIGKILL once, under a Spark that retries tasks. Run as a script by the crash tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main(kind: str, where: str, table: str, marker: str) -> None:
+    from tests.contract.sinks.database import Database, batch, identity, progress
+
+    from atonce.engine.session import session
+    from atonce.errors import RetriableError
+    from atonce.sinks.sql_job import map_in_arrow
+
+    spark = session(master="local[2,4]", conf={"spark.sql.execution.arrow.maxRecordsPerBatch": "2000"})
+    who = identity(table)
+    sink = Database(kind=kind, where=where).sink(table).open(who, spark)
+    sink.claim()
+
+    def dies_once(batches: Any) -> Any:
+        for number, found in enumerate(batches):
+            if number == 8 and not Path(marker).exists():
+                Path(marker).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield found
+
+    ids = spark.range(0, 100_000, 1, 2)
+    df = map_in_arrow(ids, dies_once, "id bigint").selectExpr("id", "repeat('x', 100) AS body")
+    attempts = 0
+    while True:
+        attempts += 1
+        try:
+            sink.output_and_progress(batch(df, 0), progress(who, 0))
+            break
+        except RetriableError as error:
+            print(f"aborted: {error}", flush=True)
+    print(f"attempts {attempts}", flush=True)
+    sink.close()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

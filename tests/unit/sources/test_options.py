@@ -1,0 +1,39 @@
+"""What sources say about wrong options, and what they never say: secrets."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from atonce.errors import UnreachableError, UsageError
+from atonce.sources.files import Files
+from atonce.sources.table import Table
+
+SECRET = "postgresql://me:hunter2@db.example:5432/app"
+
+
+def test_secrets_are_in_no_text_about_a_table() -> None:
+    table = Table(SECRET, "outbox")
+    for text in (repr(table), table.describe(), str(table.traits())):
+        assert "hunter2" not in text
+    assert "db.example:5432/app" in table.describe()
+    assert pickle.loads(pickle.dumps(table)) == table
+
+
+def test_wrong_options_are_named_with_what_is_allowed(scratch: Path) -> None:
+    with pytest.raises(UsageError, match="format 'xml' is not one of: json, csv, text, parquet"):
+        Files("in", "xml")
+    with pytest.raises(UsageError, match="start 'soon' is not one of: earliest, latest, or an id"):
+        Table(SECRET, "outbox", start="soon")
+    with pytest.raises(UsageError, match="is not a directory"):
+        Files(scratch / "nowhere").check()
+    with pytest.raises(UnreachableError, match="does not exist"):
+        Table(str(scratch / "no.db"), "outbox").check()
+
+
+def test_files_are_replayable_but_not_ordered() -> None:
+    traits = Files("in").traits()
+    assert traits.replayable and not traits.ordered
+    assert any("whole" in need for need in traits.needs)
