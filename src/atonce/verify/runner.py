@@ -16,6 +16,7 @@ from atonce.verify.audit import audit
 from atonce.verify.checks_output import Oracle, require_told_apart
 from atonce.verify.cluster import Cluster
 from atonce.verify.faults import Need
+from atonce.verify.feeds import Feed, FilesFeed, TopicFeed
 from atonce.verify.findings import Finding, found
 from atonce.verify.harness import Harness
 from atonce.verify.identity import identify
@@ -27,7 +28,7 @@ from atonce.verify.rules import NotFired
 from atonce.verify.scenarios import Variant
 from atonce.verify.scene import Limits, Scene
 from atonce.verify.subject_contract import Names, Subject
-from atonce.verify.workload import Workload, publish
+from atonce.verify.workload import Workload
 
 COUNTED = ("produce", "offset_commit", "txn_offset_commit", "end_txn", "init_producer_id", "join_group")
 
@@ -44,7 +45,11 @@ class Stage:
     seed: int
     identify: str = "whole"
     table: Table | None = None
+    table_of: Callable[[Names], Table] | None = None
+    """For a table that is another one in every run."""
     database: Any = None
+    table_url: str | None = None
+    """The user's database, for a command."""
     final_only: bool = False
     fixed_topics: tuple[str, str] | None = None
     """(input, output) of a command that names its topics itself; they are made anew for every run."""
@@ -56,7 +61,15 @@ class Stage:
     batches: int = 0
     met: set[Need] = field(default_factory=set)
     _cluster: Cluster | None = None
+    _feed: Feed | None = None
     _run: int = 0
+
+    @property
+    def feed(self) -> Feed:
+        if self._feed is None:
+            files = Need.FILES in self.subject.needs_met()
+            self._feed = FilesFeed() if files else TopicFeed(self.cluster)
+        return self._feed
 
     @property
     def cluster(self) -> Cluster:
@@ -71,6 +84,8 @@ class Stage:
         title = f"{variant.fault.name}-{variant.name}" if variant else "clean"
         run = f"av{self.seed % 100000}-{self._run}-{title}".lower()
         given = self.fixed_topics
+        if self.database is not None:
+            self.database.fresh(run)
         names = Names(
             run=run,
             input=given[0] if given else f"{run}-in",
@@ -78,7 +93,7 @@ class Stage:
             group=f"{run}-group",
             scratch=self.scratch / run,
             servers=self.proxy.servers,
-            table_url=self.database.url if self.database is not None else None,
+            table_url=self.database.url if self.database is not None else self.table_url,
             options=variant.options if variant else {},
         )
         names.scratch.mkdir(parents=True, exist_ok=True)
@@ -96,8 +111,9 @@ class Stage:
             history=history,
             subject=self.subject,
             workload=self.workload,
+            feed=self.feed,
             watch=watch,
-            table=self.table,
+            table=self.table if self.table_of is None else self.table_of(names),
             rng=random.Random(f"{self.seed}/{title}"),
             limits=self.limits,
             counts=self.counts,
@@ -110,10 +126,11 @@ class Stage:
         if self.fixed_topics:
             for topic in dict.fromkeys(self.fixed_topics):
                 cluster.delete_topic(topic)
-        cluster.create_topic(names.input, self.workload.partitions)
-        cluster.patiently(lambda: publish(cluster, names.input, self.workload.head))
-        if self.table is not None:
-            self.table.empty()
+        self.feed.prepare(names, self.workload.partitions)
+        self.feed.give(names, self.workload.head)
+        if self.table is not None or self.table_of is not None:
+            if self.table is not None:
+                self.table.empty()
             return None
         cluster.create_topic(names.output, self.workload.partitions)
         watch = Watch(CommittedReader(cluster.clone(), names.output))
@@ -130,8 +147,9 @@ class Stage:
         for group in scene.history.groups():
             self.cluster.dismiss_members(group, sorted(scene.members(group)))
             self.cluster.delete_group(group)
-        for topic in {scene.names.input, scene.names.output}:
-            self.cluster.delete_topic(topic)
+        self.feed.remove(scene.names)
+        if scene.watch is not None:
+            self.cluster.delete_topic(scene.names.output)
 
     # The clean run --------------------------------------------------------------------------------------------------
 
@@ -309,7 +327,7 @@ class Stage:
         )
 
     def close(self) -> None:
-        self.subject.close()
+        self.subject.finish()
         if self._cluster is not None:
             self._cluster.close()
 

@@ -12,6 +12,7 @@ from atonce.engine.observer import Step
 from atonce.errors import AtOnceError
 from atonce.verify.cluster import Cluster
 from atonce.verify.faults import Fault
+from atonce.verify.feeds import Feed
 from atonce.verify.harness import Harness
 from atonce.verify.history import History
 from atonce.verify.output import Table
@@ -19,7 +20,7 @@ from atonce.verify.proxy import Proxy
 from atonce.verify.readers import Watch
 from atonce.verify.rules import Action, NotFired, Rule
 from atonce.verify.subject_contract import Ending, Names, StepRule, Subject
-from atonce.verify.workload import Workload, publish
+from atonce.verify.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,7 @@ class Scene:
     history: History
     subject: Subject
     workload: Workload
+    feed: Feed
     watch: Watch | None
     """On a Kafka output."""
     table: Table | None
@@ -156,8 +158,8 @@ class Scene:
     def send_tail(self) -> None:
         if not self.tail_sent:
             self.tail_sent = True
-            self.cluster.patiently(lambda: publish(self.cluster, self.names.input, self.workload.tail))
-        self.input_ends = self.cluster.patiently(lambda: self.cluster.offsets(self.names.input))
+            self.feed.give(self.names, self.workload.tail)
+        self.input_ends = self.feed.ends(self.names)
 
     def until(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
         deadline = time.monotonic() + timeout_s

@@ -17,7 +17,7 @@ def _second_takes_over(scene: Scene, first_members: set[str]) -> None:
     scene.dismiss(first_members)
     scene.proxy.positions.clear()
     scene.subject.start(1)
-    scene.input_ends = scene.cluster.offsets(scene.names.input)
+    scene.input_ends = scene.feed.ends(scene.names)
     if scene.subject.endless:
         scene.until(scene._at_the_end, scene.limits.drain_s, "the second instance coming to the end")
     else:

@@ -1,0 +1,181 @@
+"""The verdict on the terminal: a table of faults, one line that sums it up, the boundary, and how to replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from atonce.guarantee import BOUNDARY, Guarantee
+from atonce.verify.allowed import Anomaly
+from atonce.verify.faults import FAULTS
+from atonce.verify.results import Result, State, Verdict
+from atonce.verify.scenarios import VARIANTS
+
+COLOURS = {
+    State.KEPT: "green",
+    State.REFUSED: "green",
+    State.BROKEN: "bold red",
+    State.NOT_EXERCISED: "yellow",
+    State.NOT_APPLICABLE: "dim",
+    State.OBSERVED: "cyan",
+}
+TORN = (Anomaly.TORN, Anomaly.ABORTED_READ, Anomaly.PRECOMMITTED_READ)
+STUCK = (Anomaly.STUCK, Anomaly.HANGING)
+_OWN_COLUMN = {Anomaly.LOST, Anomaly.DUPLICATE, Anomaly.REORDERED, *TORN, *STUCK}
+
+
+class Live:
+    """A progress bar while the faults run; plain lines where the output is not a terminal."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console = console
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("starting", total=total)
+
+    def __enter__(self) -> Live:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def tell(self, title: str, result: Result | None) -> None:
+        if result is None:
+            self._bar.update(self._task, description=title)
+            return
+        self._bar.advance(self._task)
+        if not self._console.is_terminal:
+            self._console.print(f"{result.name}: {result.state.value} ({result.duration_s:.1f} s)", highlight=False)
+
+
+def print_list(console: Console) -> None:
+    """`--list`: every fault, what each level may show, and its variants."""
+    table = Table(title="Faults: L loss, D duplicates, R reordering allowed; - neither; blank: does not apply")
+    for name in ("fault", "where", "what happens", "none", "at most", "at least", "effectively", "variants"):
+        table.add_column(name, overflow="fold")
+    for fault in FAULTS.values():
+        shows = [fault.may_show(level) or "" for level in Guarantee]
+        names = ", ".join(v.name + ("*" if v.short else "") for v in VARIANTS if v.fault is fault)
+        table.add_row(fault.name, fault.where, fault.title, *shows, names)
+    console.print(table)
+    console.print("* part of a default run. Run others with --faults F14, --faults F14/prepared or --faults all.")
+
+
+def print_verdict(console: Console, verdict: Verdict, strict: bool = False) -> None:
+    console.print(_table(verdict))
+    for result in verdict.broken:
+        console.print(f"[bold red]{result.name}[/] struck {result.struck or 'no single request'}", highlight=False)
+        for finding in result.findings:
+            console.print(f"  {finding.anomaly.value} × {finding.count}", highlight=False, markup=False)
+            for example in finding.examples:
+                console.print(f"    {example}", highlight=False, markup=False)
+        if verdict.replay:
+            console.print(f"  replay: {replay(verdict, result)}", highlight=False, markup=False, soft_wrap=True)
+    for result in verdict.results:
+        if result.state in (State.NOT_EXERCISED, State.REFUSED):
+            console.print(f"{result.name}: {result.state.value}: {result.why[:300]}", highlight=False, markup=False)
+    if verdict.too_weak and not verdict.broken:
+        missing = " and ".join(sorted(anomaly.value for anomaly in verdict.too_weak))
+        console.print(
+            f"[yellow]The faults were too weak[/]: {verdict.level} must show {missing} somewhere and did not. "
+            "Next: run more of them (--faults all) or more records (--count)."
+            + (" --strict makes this a failure." if not strict else "")
+        )
+    console.print(summary(verdict), style="bold", highlight=False, soft_wrap=True)
+    if verdict.level is Guarantee.EFFECTIVELY_ONCE or verdict.observed is Guarantee.EFFECTIVELY_ONCE:
+        console.print(BOUNDARY, style="dim")
+    console.print(f"seed {verdict.seed}", highlight=False)
+
+
+def summary(verdict: Verdict) -> str:
+    """The verdict in one line."""
+    ran = len(verdict.ran) - 1  # the clean run is not a fault
+    lost = sum(result.count(Anomaly.LOST) for result in verdict.ran)
+    doubled = sum(result.count(Anomaly.DUPLICATE) for result in verdict.ran)
+    counted = f"{ran} faults, {verdict.records} records each: {lost} lost, {doubled} duplicated"
+    if verdict.level is None:
+        level = verdict.observed.value if verdict.observed else "less than none"
+        return f"OBSERVED {level}: {counted}, in {verdict.duration_s:.0f} s on {verdict.broker}"
+    word = "BROKEN" if verdict.broken else "COULD NOT RUN" if ran < 1 or verdict.never_fired else "KEPT"
+    return f"{word} {verdict.level.value}: {counted}, in {verdict.duration_s:.0f} s on {verdict.broker}"
+
+
+def replay(verdict: Verdict, result: Result) -> str:
+    return verdict.replay.replace("{fault}", result.name).replace("{seed}", str(verdict.seed))
+
+
+def _table(verdict: Verdict) -> Table:
+    level = verdict.level.value if verdict.level else "no level declared"
+    table = Table(title=f"{verdict.subject}\n{level} on {verdict.broker}", title_justify="left")
+    columns = ("fault", "may show", "result", "delivered", "lost", "dup.", "torn", "reordered", "stuck", "recovery")
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("fault", "result") else "right")
+    table.add_column("also", overflow="fold")
+    for result in verdict.results:
+        colour = COLOURS[result.state]
+        cells = [f"[{colour}]{result.name}[/]", result.may_show, f"[{colour}]{result.state.value}[/]"]
+        if result.ran:
+            cells += [
+                f"{result.delivered}/{result.expected}",
+                *(_count(n) for n in (result.count(Anomaly.LOST), result.count(Anomaly.DUPLICATE))),
+                *(_count(result.count(*group)) for group in (TORN, (Anomaly.REORDERED,), STUCK)),
+                f"{result.recovery_s:.1f} s" if result.recovery_s is not None else "",
+                ", ".join(f.anomaly.value for f in result.findings if f.anomaly not in _OWN_COLUMN),
+            ]
+        else:
+            cells += [""] * 7 + [result.why[:60]]
+        if result.state is not State.NOT_APPLICABLE:
+            table.add_row(*cells)
+    skipped = [result.name for result in verdict.results if result.state is State.NOT_APPLICABLE]
+    if skipped:
+        table.caption = f"not applicable here: {', '.join(skipped)}"
+    return table
+
+
+def _count(number: int) -> str:
+    return str(number) if number else "·"
+
+
+def print_matrix(console: Console, verdicts: Sequence[Verdict]) -> None:
+    """All levels × all faults at a glance."""
+    table = Table(title=f"{verdicts[0].subject} on {verdicts[0].broker}", title_justify="left")
+    table.add_column("fault")
+    for verdict in verdicts:
+        table.add_column(verdict.level.value if verdict.level else "?", justify="center")
+    names = [result.name for result in verdicts[0].results]
+    by_name = [{result.name: result for result in verdict.results} for verdict in verdicts]
+    for name in names:
+        cells = [cell(found.get(name)) for found in by_name]
+        if any(word for word, _ in cells):
+            table.add_row(name, *(f"[{colour}]{word}[/]" if word else "" for word, colour in cells))
+    console.print(table)
+    for verdict in verdicts:
+        console.print(summary(verdict), highlight=False, soft_wrap=True)
+
+
+def cell(result: Result | None) -> tuple[str, str]:
+    """(words, colour) of one place of the matrix."""
+    if result is None or result.state is State.NOT_APPLICABLE:
+        return "", "dim"
+    if result.state is State.NOT_EXERCISED:
+        return "not exercised", "yellow"
+    lost, doubled = result.count(Anomaly.LOST), result.count(Anomaly.DUPLICATE)
+    rest = [f.anomaly.value for f in result.findings if f.anomaly not in (Anomaly.LOST, Anomaly.DUPLICATE)]
+    words = [f"{lost} lost"] * bool(lost) + [f"{doubled} twice"] * bool(doubled) + rest
+    if result.state is State.REFUSED:
+        return ", ".join(words) or "refused", "green"
+    if result.state is State.BROKEN:
+        return ", ".join(words), "bold red"
+    return (", ".join(words), "yellow") if words else ("✓", "green")

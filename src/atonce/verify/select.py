@@ -1,0 +1,35 @@
+"""Which faults to run: the short list of a default run, all of them, or those named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from atonce.errors import UsageError
+from atonce.verify.faults import FAULTS
+from atonce.verify.scenarios import VARIANTS, Variant
+
+
+def chosen(words: str) -> tuple[list[Variant], frozenset[str]]:
+    """`default`, `all`, or a list such as F3,F7/written-not-committed; and the faults asked for by number."""
+    if words in ("", "default"):
+        return [variant for variant in ordered(VARIANTS) if variant.short], frozenset()
+    if words == "all":
+        return ordered(VARIANTS), frozenset()
+    picked: list[Variant] = []
+    asked: set[str] = set()
+    for word in (part.strip() for part in words.split(",")):
+        number, _, name = word.partition("/")
+        number = number.upper()
+        if number not in FAULTS:
+            raise UsageError(f"there is no fault {word!r}: F1 to F30, see `atonce verify --list`")
+        found = [v for v in VARIANTS if v.fault.name == number and name in ("", v.name)]
+        if not found:
+            known = ", ".join(v.name for v in VARIANTS if v.fault.name == number)
+            raise UsageError(f"{number} has no variant {name!r}; it has: {known}")
+        picked += [variant for variant in found if variant not in picked]
+        asked.add(number)
+    return ordered(picked), frozenset(asked)
+
+
+def ordered(variants: Sequence[Variant]) -> list[Variant]:
+    return sorted(variants, key=lambda variant: variant.fault.number)
