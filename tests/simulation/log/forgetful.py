@@ -17,10 +17,6 @@ from atonce.log.storage import Buffer
 SECTOR = 512
 
 
-class PowerCut(Exception):
-    """The operation at which the power went off; every later one raises it too."""
-
-
 @dataclass(eq=False)
 class Inode:
     current: bytearray = field(default_factory=bytearray)
@@ -31,9 +27,9 @@ class Inode:
 
 @dataclass
 class ForgetfulStorage:
-    """`stop_at`: the number of the operation that is not done any more (counted from 1)."""
+    """`before_step` is called before each operation: there the power may be cut, on a copy, and the run goes on."""
 
-    stop_at: int | None = None
+    before_step: Callable[[int], None] = lambda operation: None
     operations: int = 0
     history: list[str] = field(default_factory=list)
     free_bytes: int | None = None
@@ -46,8 +42,7 @@ class ForgetfulStorage:
     def step(self, what: str) -> None:
         self.operations += 1
         self.history.append(what)
-        if self.stop_at is not None and self.operations >= self.stop_at:
-            raise PowerCut(f"operation {self.operations}: {what}")
+        self.before_step(self.operations)
 
     # -- Storage
 
@@ -123,8 +118,18 @@ class ForgetfulStorage:
     def killed(self) -> ForgetfulStorage:
         """After SIGKILL: the kernel still has everything that was written, synced or not."""
         after = ForgetfulStorage(directories=set(self.directories))
-        after.names, after.durable_names = dict(self.names), dict(self.durable_names)
-        after.pending_names = list(self.pending_names)
+        copies: dict[int, Inode] = {}
+
+        def copied(inode: Inode) -> Inode:
+            if id(inode) not in copies:
+                copies[id(inode)] = Inode(bytearray(inode.current), bytearray(inode.durable), list(inode.pending))
+            return copies[id(inode)]
+
+        after.names = {name: copied(inode) for name, inode in self.names.items()}
+        after.durable_names = {name: copied(inode) for name, inode in self.durable_names.items()}
+        after.pending_names = [
+            tuple((name, inode and copied(inode)) for name, inode in change) for change in self.pending_names
+        ]
         return after
 
 

@@ -1,16 +1,15 @@
 """Crash states in one process: stop at every storage operation, forget any subset of what was not synced, reopen.
 
-SPEC S8, S10, S22; FAULTS F11, F12, F13, F14. A failure prints the operation and the seed of the subset; with
-ATONCE_CRASH_STATE=operation:seed in the environment only that case runs.
+SPEC S8, S10, S22; FAULTS F11, F13, F14. `crash_states.py` says how to replay one case.
 """
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
-from tests.simulation.log.forgetful import ForgetfulStorage, PowerCut
+from tests.simulation.log.crash_states import check_every_operation
+from tests.simulation.log.forgetful import ForgetfulStorage
 from tests.simulation.log.workload import (
     DIRECTORY,
     SMALL,
@@ -21,55 +20,41 @@ from tests.simulation.log.workload import (
     scripted_load,
 )
 
-from atonce.log.config import LogConfig
 from atonce.log.partition_log import PartitionLog
 
-SUBSETS = 3
-ONLY = os.environ.get("ATONCE_CRASH_STATE")
 
+class Scenario:
+    """The load on its own storage; there is no load until the log was opened for the first time."""
 
-def run_until_cut(stop_at: int | None, config: LogConfig = SMALL) -> tuple[ForgetfulStorage, Load | None]:
-    storage = ForgetfulStorage(stop_at=stop_at)
-    clock = TestClock()
-    load = None
-    try:
-        load = Load(PartitionLog.open(storage, DIRECTORY, config, clock), clock, random.Random(1))
-        scripted_load(load)
-        load.log.close()
-    except PowerCut:
-        pass
-    return storage, load
+    def __init__(self) -> None:
+        self.storage, self.clock = ForgetfulStorage(), TestClock()
+        self.load: Load | None = None
 
+    def run(self) -> None:
+        log = PartitionLog.open(self.storage, DIRECTORY, SMALL, self.clock)
+        self.load = Load(log, self.clock)
+        scripted_load(self.load)
+        log.close()
 
-def count_operations(config: LogConfig = SMALL) -> int:
-    storage, _ = run_until_cut(None, config)
-    return storage.operations
-
-
-def check_reopened(storage: ForgetfulStorage, load: Load | None, config: LogConfig, case: str) -> None:
-    clock = load.clock if load is not None else TestClock()
-    try:
-        log = PartitionLog.open(storage, DIRECTORY, config, clock)
-        if load is None:
+    def check(self, image: ForgetfulStorage, name: str) -> None:
+        """The log opens, holds what it must, takes more, and what it took survives the next power cut."""
+        log = PartitionLog.open(image, DIRECTORY, SMALL, self.clock)
+        if self.load is None:
             assert log.log_end_offset == 0
             return
-        check_recovered(log, load)
-        check_producers(log, load)
-        goes_on(log, load)
-        again = PartitionLog.open(storage.power_cut(None), DIRECTORY, config, clock)
+        check_recovered(log, self.load)
+        check_producers(log, self.load)
+        goes_on(log, self.clock)
+        again = PartitionLog.open(image.power_cut(None), DIRECTORY, SMALL, self.clock)
         assert again.log_end_offset == log.log_end_offset
-    except AssertionError as error:
-        raise AssertionError(f"{case}: {error}") from error
-    except Exception as error:
-        raise AssertionError(f"{case}: {type(error).__name__}: {error}") from error
 
 
-def goes_on(log: PartitionLog, load: Load) -> None:
+def goes_on(log: PartitionLog, clock: TestClock) -> None:
     """The log takes more and an open transaction can be ended: nothing stays stuck (F26)."""
     for info in log.producers():
         if info.current_txn_start_offset >= 0:
             log.append_marker(info.producer_id, info.producer_epoch + 1, False, 0, transaction_version=2)
-    more = Load(log, load.clock, load.rng, values=500_000)
+    more = Load(log, clock, values=500_000)
     more.produce(77, records=2)
     more.flush()
     assert log.last_stable_offset == log.high_watermark == log.log_end_offset
@@ -77,33 +62,50 @@ def goes_on(log: PartitionLog, load: Load) -> None:
 
 def test_every_operation_and_subset_of_unsynced_data() -> None:
     """F11, F14: acknowledged is there once, nothing aborted is visible, LSO is right, the log goes on."""
-    total = count_operations()
+    scenario = Scenario()
+    total = check_every_operation(scenario.storage, scenario.run, scenario.check, subsets=2)
     assert total > 150, "the scenario became too small to mean anything"
-    for stop_at in range(1, total + 2):
-        storage, load = run_until_cut(stop_at)
-        for seed in [None, *range(SUBSETS)]:
-            if ONLY not in (None, f"{stop_at}:{seed}"):
-                continue
-            rng = None if seed is None else random.Random(stop_at * 1000 + seed)
-            check_reopened(storage.power_cut(rng), load, SMALL, f"operation {stop_at}, seed {seed}")
-        check_reopened(storage.killed(), load, SMALL, f"operation {stop_at}, killed")
+
+
+def second_crashes(picked: int, seeds: int) -> None:
+    """Crash the load somewhere, then crash the recovery at each of its operations, then recover."""
+    scenario = Scenario()
+    scenario.run()
+    total = scenario.storage.operations
+    places = set(random.Random(7).sample(range(20, total), picked))
+    scenario = Scenario()
+
+    def before_step(operation: int) -> None:
+        if operation not in places:
+            return
+        for seed in range(seeds):
+            damaged = scenario.storage.power_cut(random.Random(operation * 77 + seed))
+
+            def recover(damaged: ForgetfulStorage = damaged) -> None:
+                PartitionLog.open(damaged, DIRECTORY, SMALL, scenario.clock)
+
+            try:
+                check_every_operation(damaged, recover, scenario.check, subsets=1)
+            except AssertionError as error:
+                raise AssertionError(f"first crash at operation {operation}, seed {seed}; then {error}") from error
+
+    scenario.storage.before_step = before_step
+    scenario.run()
 
 
 def test_a_second_crash_during_recovery() -> None:
     """F11: recovery itself may stop at any operation and is then run again."""
-    total = count_operations()
-    rng = random.Random(7)
-    for stop_at in sorted(rng.sample(range(20, total), 12)):
-        storage, load = run_until_cut(stop_at)
-        assert load is not None
-        for seed in range(2):
-            damaged = storage.power_cut(random.Random(stop_at * 77 + seed))
-            probe = damaged.power_cut(None)
-            PartitionLog.open(probe, DIRECTORY, SMALL, load.clock)
-            for second in range(1, probe.operations + 1):
-                again = damaged.power_cut(None)
-                again.stop_at = second
-                with pytest.raises(PowerCut):
-                    PartitionLog.open(again, DIRECTORY, SMALL, load.clock)
-                case = f"operation {stop_at}, seed {seed}, recovery operation {second}"
-                check_reopened(again.power_cut(random.Random(second)), load, SMALL, case)
+    second_crashes(8, 1)
+
+
+@pytest.mark.soak
+def test_a_second_crash_during_recovery_of_any_crash() -> None:
+    """The same from many more places."""
+    second_crashes(200, 6)
+
+
+@pytest.mark.soak
+def test_many_subsets_at_every_operation() -> None:
+    """The same as above with many more subsets."""
+    scenario = Scenario()
+    check_every_operation(scenario.storage, scenario.run, scenario.check, subsets=60)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import random
+from collections.abc import Callable
 
-from tests.simulation.log.forgetful import ForgetfulStorage, PowerCut
+import pytest
+from tests.simulation.log.crash_states import check_every_operation
+from tests.simulation.log.forgetful import ForgetfulStorage
 from tests.simulation.log.workload import (
     DIRECTORY,
     SMALL,
@@ -22,8 +23,6 @@ from atonce.log.partition_log import PartitionLog
 from atonce.records.record import iter_records
 
 COMPACTED = dataclasses.replace(SMALL, cleanup_policy=frozenset({"compact"}), delete_retention_ms=0)
-SUBSETS = 3
-ONLY = os.environ.get("ATONCE_CRASH_STATE")
 
 
 class Removals:
@@ -60,17 +59,6 @@ def removing_load(load: Load, removals: Removals) -> None:
     load.produce(1)
     load.flush()
     load.log.close()
-
-
-def run_until_cut(stop_at: int | None, config: LogConfig, script) -> tuple[ForgetfulStorage, Load | None, Removals]:
-    storage, clock, removals = ForgetfulStorage(stop_at=stop_at), TestClock(), Removals()
-    load = None
-    try:
-        load = Load(PartitionLog.open(storage, DIRECTORY, config, clock), clock, random.Random(1))
-        script(load, removals)
-    except PowerCut:
-        pass
-    return storage, load, removals
 
 
 def newest_committed(load: Load) -> dict[bytes, tuple[bytes, int]]:
@@ -127,44 +115,53 @@ def check_removed(log: PartitionLog, load: Load, removals: Removals) -> None:
                 assert values.get(value) == sent.base_offset + index, f"acknowledged {value!r} is gone"
 
 
-def every_crash_state(config: LogConfig, script, check, first: int = 1) -> int:
-    total = run_until_cut(None, config, script)[0].operations
-    for stop_at in range(first, total + 2):
-        storage, load, removals = run_until_cut(stop_at, config, script)
-        if load is None:
-            continue
-        for seed in [None, *range(SUBSETS), "killed"]:
-            if ONLY not in (None, f"{stop_at}:{seed}"):
-                continue
-            if seed == "killed":
-                after = storage.killed()
-            else:
-                after = storage.power_cut(None if seed is None else random.Random(stop_at * 1000 + int(seed)))
-            try:
-                log = PartitionLog.open(after, DIRECTORY, config, load.clock)
-                check(log, load, removals)
-                more = Load(log, load.clock, load.rng, values=500_000)
-                more.produce(77)
-                more.flush()
-                again = PartitionLog.open(after.power_cut(None), DIRECTORY, config, load.clock)
-                check(again, load, removals) if seed != 0 else None
-                assert again.log_end_offset == log.log_end_offset
-            except AssertionError as error:
-                raise AssertionError(f"operation {stop_at}, seed {seed}: {error}") from error
-            except Exception as error:
-                raise AssertionError(f"operation {stop_at}, seed {seed}: {type(error).__name__}: {error}") from error
-    return total
+class Scenario:
+    """A load that ends by removing data; only the operations after the plain load are looked at."""
+
+    def __init__(
+        self,
+        config: LogConfig,
+        script: Callable[[Load, Removals], None],
+        verdict: Callable[[PartitionLog, Load, Removals], None],
+    ) -> None:
+        self.config, self.script, self.verdict = config, script, verdict
+        self.storage, self.clock, self.removals = ForgetfulStorage(), TestClock(), Removals()
+        self.load: Load | None = None
+
+    def run(self) -> None:
+        self.load = Load(PartitionLog.open(self.storage, DIRECTORY, self.config, self.clock), self.clock)
+        self.script(self.load, self.removals)
+
+    def check(self, image: ForgetfulStorage, name: str) -> None:
+        assert self.load is not None
+        log = PartitionLog.open(image, DIRECTORY, self.config, self.clock)
+        self.verdict(log, self.load, self.removals)
+        more = Load(log, self.clock, values=500_000)
+        more.produce(77)
+        more.flush()
+        again = PartitionLog.open(image.power_cut(None), DIRECTORY, self.config, self.clock)
+        self.verdict(again, self.load, self.removals)
+        assert again.log_end_offset == log.log_end_offset
+
+    def check_all(self, subsets: int) -> None:
+        before = operations_of_the_load(self.config)
+        total = check_every_operation(self.storage, self.run, self.check, subsets=subsets, first=before)
+        assert total > before + 20
 
 
-def test_compaction_at_every_operation() -> None:
+def operations_of_the_load(config: LogConfig) -> int:
+    scenario = Scenario(config, lambda load, removals: scripted_load(load), lambda log, load, removals: None)
+    scenario.run()
+    return scenario.storage.operations
+
+
+@pytest.mark.parametrize("subsets", [2, pytest.param(60, marks=pytest.mark.soak)])
+def test_compaction_at_every_operation(subsets: int) -> None:
     """F11: whatever half of a compaction is on disk, each key's newest committed record is there."""
-    before = run_until_cut(None, COMPACTED, lambda load, removals: scripted_load(load))[0].operations
-    total = every_crash_state(COMPACTED, compacting_load, check_compacted, first=before)
-    assert total > before + 60
+    Scenario(COMPACTED, compacting_load, check_compacted).check_all(subsets)
 
 
-def test_removal_at_every_operation() -> None:
+@pytest.mark.parametrize("subsets", [2, pytest.param(60, marks=pytest.mark.soak)])
+def test_removal_at_every_operation(subsets: int) -> None:
     """F11, F30: the log start offset is where it was acknowledged to be, and everything above it is there."""
-    before = run_until_cut(None, SMALL, lambda load, removals: scripted_load(load))[0].operations
-    total = every_crash_state(SMALL, removing_load, check_removed, first=before)
-    assert total > before + 20
+    Scenario(SMALL, removing_load, check_removed).check_all(subsets)

@@ -5,7 +5,6 @@ Every value is unique. The ledger of the load knows what was *acknowledged* (flu
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
 
 from atonce.log.config import LogConfig
@@ -48,7 +47,6 @@ class Load:
 
     log: PartitionLog
     clock: TestClock
-    rng: random.Random
     sent: list[Sent] = field(default_factory=list)
     unacked: list[Sent] = field(default_factory=list)
     outcomes: dict[int, tuple[str, bool]] = field(default_factory=dict)
@@ -106,7 +104,7 @@ class Load:
 
 def scripted_load(load: Load) -> None:
     """Plain, idempotent and transactional producers, interleaved; segments roll several times."""
-    for turn in range(14):
+    for turn in range(9):
         load.clock.now_ms += 1_000
         load.produce(-1)
         load.produce(1, records=2)
