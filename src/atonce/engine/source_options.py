@@ -218,9 +218,9 @@ def offsets_from_json(text: str, name: str) -> dict[TopicPartition, int]:
 
 
 def _check_batch(starting: Bound, ending: Bound) -> None:
-    if not starting.by_time and LATEST in (starting.everywhere, *starting.offsets.values()):
+    if not starting.by_time and LATEST in (starting.offsets.values() or (starting.everywhere,)):
         raise UsageError("startingOffsets=latest reads nothing in a batch query; give earliest or offsets")
-    if not ending.by_time and EARLIEST in (ending.everywhere, *ending.offsets.values()):
+    if not ending.by_time and EARLIEST in (ending.offsets.values() or (ending.everywhere,)):
         raise UsageError("endingOffsets=earliest reads nothing in a batch query; give latest or offsets")
 
 
