@@ -126,17 +126,6 @@ class SqlLedger:
         row = self._execute(connection, f"SELECT {_COLUMNS} FROM {{table}} WHERE name = ?", self._name).fetchone()
         return None if row is None else _parse(row)
 
-    def rewind(self, connection: Any, progress: Progress) -> None:
-        """Set the row to `progress` whatever it held, fencing whoever runs. Only `atonce reset` does this."""
-        self.claim(connection)
-        self.advance(connection, self.numbered(progress))
-
-    def forget(self, connection: Any) -> bool:
-        """Delete the row, as if the pipeline had never run. Only `atonce reset` does this."""
-        done = self._execute(connection, "DELETE FROM {table} WHERE name = ?", self._name)
-        self._epoch = None
-        return bool(done.rowcount)
-
     def _hold(self, row: Any) -> LedgerRow:
         found = _parse(row)
         self._epoch = found.owner_epoch

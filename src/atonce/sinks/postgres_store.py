@@ -50,6 +50,9 @@ def connect(url: str) -> psycopg.Connection[Any]:
         application_name="atonce",
         client_encoding="UTF8",
         keepalives_idle=30,
+        keepalives_interval=10,
+        keepalives_count=3,
+        tcp_user_timeout=60_000,
     )
     try:
         connection.execute("; ".join(_SESSION).encode())

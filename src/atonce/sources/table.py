@@ -15,7 +15,7 @@ from typing import Any
 from atonce.errors import UsageError
 from atonce.guarantee import SourceTraits
 from atonce.ledger.progress import Positions
-from atonce.sources.table_database import TableDatabase, TableRef, database_for, is_postgres
+from atonce.sources.table_database import TableDatabase, TableRef, database_for, is_postgres, settled_end
 
 FORMAT = "atonce-table"
 MAX_ROWS = 500_000
@@ -81,8 +81,9 @@ class Table:
     def first_positions(self) -> Positions | None:
         if isinstance(self.start, int):
             return {self.table: self.start}
-        first, after_last = self._database().bounds()
-        return {self.table: after_last if self.start == "latest" else min(first, 0)}
+        database = self._database()
+        first, _ = database.bounds()
+        return {self.table: settled_end(database, self.table) if self.start == "latest" else min(first, 0)}
 
     def source_ids(self) -> dict[str, str]:
         return {}

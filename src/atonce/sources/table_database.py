@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from atonce.errors import UsageError
+from atonce.errors import RetriableError, UsageError
+
+SETTLE_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,18 @@ class TableDatabase(Protocol):
 
     def read(self, start: int, end: int) -> Iterator[Any]:
         """Rows with start ≤ id < end in order, as Arrow record batches of the columns."""
+
+
+def settled_end(database: TableDatabase, table: str) -> int:
+    """One after the last id there is now, once nothing below it can still appear. `RetriableError` after a while."""
+    first, after_last = database.bounds()
+    end = database.safe_end(first, SETTLE_WAIT_S)
+    if end < after_last:
+        raise RetriableError(
+            f"table {table} has had an open writing transaction for {SETTLE_WAIT_S:g} s. Ids below {after_last} may "
+            "still appear, so nothing was read. Next: end that transaction (see pg_stat_activity)."
+        )
+    return end
 
 
 def is_postgres(url: str) -> bool:

@@ -12,13 +12,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from atonce.errors import RetriableError, UsageError
-from atonce.sources.table_database import TableRef, database_for
+from atonce.errors import UsageError
+from atonce.sources.table_database import TableRef, database_for, settled_end
 from atonce.sources.table_postgres import to_schema
 
 _WAIT_S = 1.0
 """How long planning waits for writers that are still open; what they hold back comes with a later batch."""
-_DRAIN_WAIT_S = 60.0
 
 
 class TableSource(DataSource):
@@ -60,14 +59,7 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {self._ref.table: end}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        first, after_last = self._database.bounds()
-        safe = self._database.safe_end(first, _DRAIN_WAIT_S)
-        if safe < after_last:
-            raise RetriableError(
-                f"table {self._ref.table} has had an open writing transaction for {_DRAIN_WAIT_S:g} s. Ids below "
-                f"{after_last} may still appear, so nothing was read. Next: end that transaction (pg_stat_activity)."
-            )
-        self._target = safe
+        self._target = settled_end(self._database, self._ref.table)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         first, last = int(start[self._ref.table]), int(end[self._ref.table])
