@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from atonce.broker.background import Background
-from atonce.broker.config import BROKER_BY_NAME
+from atonce.broker.config import BROKER_BY_NAME, MAX_LONG
 from atonce.broker.coordination import Coordination
 from atonce.broker.journal import PartitionJournal
 from atonce.broker.messages import ErrorCode
@@ -88,13 +88,14 @@ class BrokerState:
         self.port = 0
         self.clock_ms = now_ms
         self.stopping = False
+        self.response_room: Callable[[], int] = lambda: MAX_LONG
         self._storage = DiskStorage(root)
         self._flushers = ThreadPoolExecutor(8, "flush")
         self.readers = ThreadPoolExecutor(4, "read")
-        self._files = ThreadPoolExecutor(2, "files")
-        self.topics = Topics(root, settings, self._open_log, self._make_partition, self._files)
+        self.files = ThreadPoolExecutor(2, "files")
+        self.topics = Topics(root, settings, self._open_log, self._make_partition, self.files)
         self.sessions = FetchSessions(settings.number("max.incremental.fetch.session.cache.slots"))
-        self.background = Background(self.topics, settings, self._files)
+        self.background = Background(self.topics, settings, self.files)
         self.coordination: Coordination
 
     @property
@@ -134,8 +135,8 @@ class BrokerState:
             await self.coordination.stop()
         for partition in self.topics.partitions():
             await partition.settle()
-        await asyncio.get_running_loop().run_in_executor(self._files, self.topics.close)
-        for pool in (self._flushers, self.readers, self._files):
+        await asyncio.get_running_loop().run_in_executor(self.files, self.topics.close)
+        for pool in (self._flushers, self.readers, self.files):
             pool.shutdown()
 
     def _only(self, topic: str) -> Partition:

@@ -186,6 +186,7 @@ BROKER = (
     _long("connections.max.idle.ms", 600000, "Idle connections are closed."),
     _int("request.receive.timeout.ms", 30000, "Ours: a request that has begun to arrive must be there by then.", 100),
     _long("queued.max.request.bytes", 268435456, "Bytes of requests held at once; above it nothing more is read. Kafka has no limit.", 1048576),
+    _long("queued.max.response.bytes", 268435456, "Ours: with more unsent bytes than this, a fetch is answered with 1 MB at most.", 1048576),
     _int("queued.max.requests", 500, "Requests of one connection held at once.", 1),
     _int("fetch.max.bytes", 57671680, "Largest answer to a fetch.", 1024),
     _int("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions kept.", 0),

@@ -28,8 +28,11 @@ _KEY = Struct(">h")
 _SCRATCH_BYTES = 16 * 1024
 _SMALLEST_FRAME = 10
 _PRODUCE = 0
+_FETCH = 1
 # Answers of one connection that may be waited for at once: more than any client keeps in flight.
 _MOST_UNANSWERED = 128
+# Above this, the next request of the connection waits until the client has read more of its answers.
+_UNSENT_BYTES = 4 * 1024 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -54,6 +57,8 @@ class Connection(asyncio.BufferedProtocol):
         self.closing = False
         self.last_active = time.monotonic()
         self._task: asyncio.Task[None] | None = None
+        self._busy = False
+        self._only_reads = False
 
     # -- the transport's side -----------------------------------------------------------------------------------
 
@@ -65,28 +70,46 @@ class Connection(asyncio.BufferedProtocol):
             self.closing = True
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=4 * 1024 * 1024)
+        transport.set_write_buffer_limits(high=_UNSENT_BYTES)
+        self._server.limits.size_buffers(transport.get_extra_info("socket"))
         self._task = asyncio.get_running_loop().create_task(self._serve())
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.closing = True
         self._writable.set()
+        self._server.slow.discard(self)
         if self._frame is not None:
             self._server.release(len(self._frame))
             self._frame = None
         self._server.forget(self)
-        self._wake()
+        self._hang_up()
 
     def eof_received(self) -> bool:
+        self._hang_up()
+        return True  # what was received is still answered; then `_serve` closes
+
+    def _hang_up(self) -> None:
+        """Nothing more will come. A fetch that waits for data is given up; whatever changes something is finished."""
         self.closing = True
         self._wake()
-        return True  # what was received is still answered; then `_serve` closes
+        if self._only_reads and self._task is not None:
+            self._task.cancel()
+
+    def stop(self) -> None:
+        """The broker ends: answer what was received, then close."""
+        self.closing = True
+        self._wake()
 
     def pause_writing(self) -> None:
         self._writable.clear()
+        self._server.slow.add(self)
 
     def resume_writing(self) -> None:
         self._writable.set()
+        self._server.slow.discard(self)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return int(self._transport.get_write_buffer_size())
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:
@@ -183,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
         began = self._frame_began
         if began is not None and not self._paused and now - began > limits.receive_s:
             self._refuse(f"a request that was not complete after {limits.receive_s:g} s")
-        elif limits.idle_s > 0 and not self._answers and not self._frames and now - self.last_active > limits.idle_s:
+        elif limits.idle_s > 0 and not self._busy and not self._answers and now - self.last_active > limits.idle_s:
             self._transport.close()
 
     def close(self) -> None:
@@ -201,9 +224,11 @@ class Connection(asyncio.BufferedProtocol):
                     self._frames_waiting = asyncio.get_running_loop().create_future()
                     await self._frames_waiting
                 frame = self._frames.popleft()
+                self._busy = True
                 try:
                     await self._answer(frame)
                 finally:
+                    self._busy = self._only_reads = False
                     if self._paused:
                         self._balance()
         except MalformedRequest as error:
@@ -248,7 +273,9 @@ class Connection(asyncio.BufferedProtocol):
                     request = route.parse(header.version, frame, header.body)  # type: ignore[arg-type]
                 else:
                     request = read_request(header, frame)  # type: ignore[arg-type]
+                self._only_reads = header.api_key == _FETCH
                 result = await route.handle(self._server.broker, context, request)
+                self._only_reads = False
                 del request
             if isinstance(result, Later):
                 later = True

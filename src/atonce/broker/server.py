@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ class Limits:
     connections_per_address: int
     idle_s: float
     receive_s: float
+    response_bytes: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
@@ -41,7 +45,16 @@ class Limits:
             connections_per_address=settings.number("max.connections.per.ip"),
             idle_s=settings.number("connections.max.idle.ms") / 1000,
             receive_s=settings.number("request.receive.timeout.ms") / 1000,
+            response_bytes=settings.number("queued.max.response.bytes"),
+            send_buffer_bytes=settings.number("socket.send.buffer.bytes"),
+            receive_buffer_bytes=settings.number("socket.receive.buffer.bytes"),
         )
+
+    def size_buffers(self, connection: socket.socket) -> None:
+        if self.send_buffer_bytes > 0:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
+        if self.receive_buffer_bytes > 0:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
 
 
 class Server:
@@ -57,6 +70,8 @@ class Server:
         self._next_id = 0
         self._held_bytes = 0
         self._waiting: list[Connection] = []
+        self.slow: set[Connection] = set()  # those that do not read their answers as fast as we write them
+        broker.response_room = self.response_room
         self._listener: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -76,7 +91,7 @@ class Server:
             self._sweeper.cancel()
         deadline = time.monotonic() + grace_s
         for connection in list(self._connections.values()):
-            connection.eof_received()
+            connection.stop()
         while self._connections and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         for connection in list(self._connections.values()):
@@ -127,6 +142,10 @@ class Server:
             waiting, self._waiting = self._waiting, []
             for connection in waiting:
                 connection.room_made()
+
+    def response_room(self) -> int:
+        """How much a new answer may hold while slow readers keep us from sending the others."""
+        return self.limits.response_bytes - sum(connection.unsent_bytes for connection in self.slow)
 
     def wait_for_room(self, connection: Connection) -> None:
         self._waiting.append(connection)

@@ -242,7 +242,8 @@ class Topics:
             for partition in topic.partitions:
                 partition.forget()
             for partition in topic.partitions:
-                await partition.settle()
+                async with partition.cleaning:  # a cleaner still at work would write into the next topic of this name
+                    await partition.settle()
             await self._in_thread(self._discard, topic.partitions)
 
     async def alter(self, topic: Topic, overrides: Mapping[str, str | None]) -> None:

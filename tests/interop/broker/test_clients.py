@@ -100,10 +100,11 @@ def test_every_acks_level_delivers(kafka_servers: str, acks: str) -> None:
     assert [m.value() for m in read(kafka_servers, topic, 200)] == [str(i).encode() for i in range(200)]
 
 
-def test_topic_is_created_when_a_producer_asks_for_it(kafka_servers: str) -> None:
+def test_topic_is_created_when_a_producer_asks_for_it(embedded: str) -> None:
+    """The Apache Kafka of the tests is told not to."""
     topic = name()
     errors: list[Any] = []
-    producer = Producer({"bootstrap.servers": kafka_servers})
+    producer = Producer({"bootstrap.servers": embedded})
     producer.produce(topic, value=b"x", on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(30) == 0
     assert errors == [None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from atonce.broker.context import Context
@@ -17,20 +18,15 @@ MAX_VERSION = 2
 
 
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
-    return context.reply(
-        topics=[
-            {
-                "name": topic.name,
-                "partitions": [
-                    _delete(broker, str(topic.name), one.partition_index, one.offset) for one in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    for topic in request.topics:
+        name = str(topic.name)
+        done = [await _delete(broker, name, one.partition_index, one.offset) for one in topic.partitions]
+        topics.append({"name": name, "partitions": done})
+    return context.reply(topics=topics)
 
 
-def _delete(broker: BrokerState, name: str, index: int, before: int) -> dict[str, Any]:
+async def _delete(broker: BrokerState, name: str, index: int, before: int) -> dict[str, Any]:
     answer = {"partition_index": index, "low_watermark": -1}
     topic = broker.topics.get(name)
     partition = broker.topics.partition(name, index)
@@ -42,7 +38,11 @@ def _delete(broker: BrokerState, name: str, index: int, before: int) -> dict[str
         return {**answer, "error_code": ErrorCode.policy_violation}
     if before < -1:
         return {**answer, "error_code": ErrorCode.offset_out_of_range}
-    try:
-        return {**answer, "low_watermark": partition.log.delete_records(before), "error_code": ErrorCode.none}
-    except LogError as error:
-        return {**answer, "error_code": ErrorCode(error.code)}
+    async with partition.cleaning:
+        if partition.deleted:
+            return {**answer, "error_code": ErrorCode.unknown_topic_or_partition}
+        work = asyncio.get_running_loop().run_in_executor(broker.files, partition.log.delete_records, before)
+        try:
+            return {**answer, "low_watermark": await work, "error_code": ErrorCode.none}
+        except LogError as error:
+            return {**answer, "error_code": ErrorCode(error.code)}

@@ -29,6 +29,8 @@ MIN_VERSION = 4
 MAX_VERSION = 18
 
 _ZERO_ID = UUID(int=0)
+# Slow readers may hold so much of our memory that others get only this much at a time.
+_ALWAYS_BYTES = 1024 * 1024
 # Larger reads than this leave the event loop to others while the bytes are copied.
 _READ_IN_THREAD_BYTES = 1024 * 1024
 
@@ -56,6 +58,7 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     if opened.error is not ErrorCode.none:
         return write_fetch(context.version, opened.error, 0, [])
     limit = min(max(0, request.max_bytes), broker.settings.number("fetch.max.bytes"))
+    limit = min(limit, max(_ALWAYS_BYTES, broker.response_room()))
     isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
     reads = _read(broker, opened.wanted, limit, isolation)
     wait_ms = milliseconds(request.max_wait)

@@ -1,0 +1,146 @@
+"""The list of topics is the truth: a crash between any two steps leaves rubbish, never a topic without its data."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atonce.broker.metrics import Metrics
+from atonce.broker.partition import Partition
+from atonce.broker.settings import Settings
+from atonce.broker.topics import TopicRefused, Topics, check_topic_name, random_uuid, uuid_text
+from atonce.errors import CorruptLogError
+from atonce.log.config import LogConfig
+from atonce.log.partition_log import PartitionLog
+from atonce.log.storage import DiskStorage
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def topics(root: Path, pool: ThreadPoolExecutor, settings: Settings | None = None) -> Topics:
+    storage = DiskStorage(root)
+
+    def open_log(directory: str, _: Any) -> PartitionLog:
+        return PartitionLog.open(storage, directory, LogConfig(), lambda: 0)
+
+    def make(topic: str, index: int, log: PartitionLog) -> Partition:
+        return Partition(topic, index, log, pool, Metrics())
+
+    made = Topics(root, settings or Settings(), open_log, make, pool)
+    made.load()
+    return made
+
+
+def run(body: Any) -> None:
+    async def main() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            await body(pool)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("bad", ["", ".", "..", "a/b", "../a", "a b", "ä", "a" * 250, "a\0b"])
+def test_bad_names_are_refused(bad: str) -> None:
+    with pytest.raises(TopicRefused, match="Topic name is invalid"):
+        check_topic_name(bad)
+
+
+def test_names_at_the_limit_are_accepted() -> None:
+    for good in ("a" * 249, "a.b_c-D9", "..."):
+        check_topic_name(good)
+
+
+def test_ids_never_begin_with_a_dash() -> None:
+    assert not any(uuid_text(random_uuid()).startswith("-") for _ in range(500))
+
+
+def test_topics_are_the_same_after_a_restart(scratch: Path) -> None:
+    async def body(pool: ThreadPoolExecutor) -> None:
+        first = topics(scratch, pool)
+        made = await first.create("a", 3, {"retention.ms": "5"})
+        await first.add_partitions(made, 2)
+        await first.keep_broker_settings({"message.max.bytes": 7})
+        first.close()
+        settings = Settings()
+        again = topics(scratch, pool, settings)
+        found = again.get("a")
+        assert found is not None
+        assert (found.topic_id, found.overrides, len(found.partitions)) == (made.topic_id, {"retention.ms": "5"}, 5)
+        assert settings.number("message.max.bytes") == 7
+        assert again.cluster_id == first.cluster_id
+
+    run(body)
+
+
+def test_crash_before_the_list_is_written_leaves_no_topic_and_no_rubbish(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(pool: ThreadPoolExecutor) -> None:
+        first = topics(scratch, pool)
+        with monkeypatch.context() as patched:
+            patched.setattr(first, "_write_list", _crash)
+            patched.setattr(first, "_discard", lambda partitions: None)
+            with pytest.raises(Crash):
+                await first.create("a", 2, {})
+        assert sorted(p.name for p in (scratch / "logs").iterdir()) == ["a-0", "a-1"]
+        again = topics(scratch, pool)
+        assert again.get("a") is None
+        assert list((scratch / "logs").iterdir()) == []
+
+    run(body)
+
+
+def test_crash_after_the_list_forgot_a_topic_removes_its_data_at_the_next_start(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(pool: ThreadPoolExecutor) -> None:
+        first = topics(scratch, pool)
+        made = await first.create("a", 2, {})
+        with monkeypatch.context() as patched:
+            patched.setattr(first, "_discard", _crash)
+            with pytest.raises(Crash):
+                await first.delete(made)
+        again = topics(scratch, pool)
+        assert again.get("a") is None and list((scratch / "logs").iterdir()) == []
+        new = await again.create("a", 2, {})
+        assert new.topic_id != made.topic_id and new.partitions[0].log.log_end_offset == 0
+
+    run(body)
+
+
+def _crash(*_: Any) -> None:
+    raise Crash
+
+
+def test_damaged_list_is_refused_with_its_path(scratch: Path) -> None:
+    async def body(pool: ThreadPoolExecutor) -> None:
+        topics(scratch, pool)
+        path = scratch / "topics.json"
+        good = path.read_text()
+        for bad in (good[:-3], "{}", good.replace('"format": 1', '"format": 2')):
+            path.write_text(bad)
+            with pytest.raises(CorruptLogError, match=r"topics\.json"):
+                topics(scratch, pool)
+        content = json.loads(good)
+        content["topics"] = [{"name": "../../etc", "id": str(random_uuid()), "partitions": 1, "settings": {}}]
+        path.write_text(json.dumps(content))
+        with pytest.raises(CorruptLogError, match="Topic name is invalid"):
+            topics(scratch, pool)
+
+    run(body)
+
+
+def test_two_creations_of_one_name_give_one_topic(scratch: Path) -> None:
+    async def body(pool: ThreadPoolExecutor) -> None:
+        first = topics(scratch, pool)
+        results = await asyncio.gather(*(first.create("a", 1, {}) for _ in range(4)), return_exceptions=True)
+        assert sum(isinstance(result, TopicRefused) for result in results) == 3
+
+    run(body)
