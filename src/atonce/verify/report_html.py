@@ -96,7 +96,8 @@ def _offending(verdict: Verdict, result: Result) -> str:
 
 
 def _timeline(result: Result) -> str:
-    return f"<details{' open' if result.state is State.BROKEN else ''}><summary>{escape(result.name)}</summary>{timeline(result)}</details>"
+    shown = " open" if result.state is State.BROKEN else ""
+    return f"<details{shown}><summary>{escape(result.name)}</summary>{timeline(result)}</details>"
 
 
 def _matrix(verdicts: Sequence[Verdict]) -> str:

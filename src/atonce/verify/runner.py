@@ -60,6 +60,7 @@ class Stage:
     counts: dict[str, int] = field(default_factory=dict)
     batches: int = 0
     met: set[Need] = field(default_factory=set)
+    commits_to_the_end: bool = False
     _cluster: Cluster | None = None
     _feed: Feed | None = None
     _run: int = 0
@@ -119,6 +120,7 @@ class Stage:
             counts=self.counts,
             batches=self.batches,
             database=self.database,
+            commits_to_the_end=self.commits_to_the_end,
         )
 
     def _prepare_topics(self, names: Names) -> Watch | None:
@@ -231,6 +233,7 @@ class Stage:
         if self.counts["join_group"]:
             met.add(Need.GROUP)
         self.met = met
+        self.commits_to_the_end = self.subject.endless and scene.committed_to_the_end()
 
     # A faulted run --------------------------------------------------------------------------------------------------
 

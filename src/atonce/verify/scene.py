@@ -74,6 +74,8 @@ class Scene:
     input_ends: dict[int, int] = field(default_factory=dict)
     after: list[Callable[[], None]] = field(default_factory=list)
     """Put right at the end of the run, whatever happens."""
+    commits_to_the_end: bool = False
+    """In the clean run the subject's group had committed all its input in the end."""
     patience: float = 1.0
     """The clean run waits longer, to learn how long the subject is ever quiet."""
     _rows: tuple[int, float] | None = None
@@ -199,12 +201,12 @@ class Scene:
         quiet_since = max(
             self._caught_up_at, self.history.last_write_at(), self.last_seen_at(), self.table_changed_at()
         )
-        quiet_s = self.limits.quiet_s * self.patience
-        if not self._committed_to_the_end():
-            quiet_s *= 10  # it keeps its progress elsewhere, or is waiting for something: give it time
-        return time.time() - quiet_since > quiet_s
+        if time.time() - quiet_since <= self.limits.quiet_s * self.patience:
+            return False
+        # One that commits to the end when nothing goes wrong may be waiting for something when it has not yet.
+        return not self.commits_to_the_end or self.committed_to_the_end()
 
-    def _committed_to_the_end(self) -> bool:
+    def committed_to_the_end(self) -> bool:
         try:
             for group in self.history.groups():
                 at = self.cluster.committed(group).get(self.names.input, {})

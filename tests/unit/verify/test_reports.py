@@ -1,0 +1,139 @@
+"""Verdict, exit codes and the three reports (issue: certificate for CI, page for people)."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import pytest
+from rich.console import Console
+
+from atonce.guarantee import Guarantee
+from atonce.verify.allowed import Anomaly
+from atonce.verify.findings import Finding
+from atonce.verify.history import Mark
+from atonce.verify.report_html import page
+from atonce.verify.report_json import SCHEMA, certificate
+from atonce.verify.report_terminal import print_list, print_matrix, print_verdict
+from atonce.verify.results import Result, State, Verdict
+
+
+def result(fault: str, state: State, **counts: int) -> Result:
+    findings = tuple(
+        Finding(Anomaly[name], count, (f"out/0@{count} <script>x</script>",)) for name, count in counts.items()
+    )
+    return Result(
+        fault=fault,
+        variant="one",
+        title="something breaks",
+        where="produce",
+        may_show="-",
+        state=state,
+        expected=10,
+        delivered=10,
+        findings=findings,
+        recovery_s=1.25,
+        began_at=100.0,
+        marks=(Mark(at=100.5, what="killed"), Mark(at=101.0, what="step", detail="delivered", batch_id=3)),
+    )
+
+
+def verdict(*results: Result, level: Guarantee | None = Guarantee.EFFECTIVELY_ONCE, asked: str = "") -> Verdict:
+    clean = result("clean", State.KEPT)
+    return Verdict(
+        subject="orders <b>",
+        broker="embedded broker",
+        output="kafka out",
+        level=level,
+        seed=7,
+        records=10,
+        results=(clean, *results),
+        duration_s=3.0,
+        fingerprint="abc",
+        versions={"atonce": "1"},
+        asked=frozenset(filter(None, [asked])),
+        replay="atonce verify orders.yaml --faults {fault} --seed {seed}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "strict", "code"),
+    [
+        (verdict(result("F3", State.KEPT)), False, 0),
+        (verdict(result("F3", State.REFUSED)), False, 0),
+        (verdict(result("F3", State.BROKEN, LOST=1)), False, 1),
+        (verdict(result("F3", State.NOT_EXERCISED), asked="F3"), False, 2),
+        (verdict(result("F3", State.NOT_EXERCISED)), False, 0),
+        (verdict(result("F3", State.NOT_APPLICABLE), asked="F3"), False, 0),
+        (verdict(result("F7", State.KEPT), level=Guarantee.AT_LEAST_ONCE), False, 0),
+        (verdict(result("F7", State.KEPT), level=Guarantee.AT_LEAST_ONCE), True, 1),
+        (verdict(result("F7", State.KEPT, DUPLICATE=2), level=Guarantee.AT_LEAST_ONCE), True, 0),
+        (verdict(result("F7", State.OBSERVED, LOST=2), level=None), False, 0),
+    ],
+)
+def test_exit_codes_say_kept_broken_or_could_not_run(made: Verdict, strict: bool, code: int) -> None:
+    assert made.exit_code(strict) == code
+
+
+def test_a_variant_that_struck_makes_up_for_one_that_did_not() -> None:
+    made = verdict(result("F3", State.KEPT), result("F3", State.NOT_EXERCISED), asked="F3")
+    assert made.exit_code() == 0
+
+
+def test_a_level_that_looks_better_than_it_can_be_is_called_too_weak() -> None:
+    made = verdict(result("F7", State.KEPT, DUPLICATE=1), level=Guarantee.NONE)
+    assert made.too_weak == {Anomaly.LOST}
+
+
+def printed(made: Verdict) -> str:
+    stream = io.StringIO()
+    print_verdict(Console(file=stream, width=200), made)
+    return stream.getvalue()
+
+
+def test_the_terminal_says_the_verdict_in_one_line_and_how_to_replay() -> None:
+    text = printed(verdict(result("F3", State.BROKEN, DUPLICATE=4)))
+    assert "BROKEN effectively-once: 1 faults, 10 records each: 0 lost, 4 duplicated" in text
+    assert "replay: atonce verify orders.yaml --faults F3/one --seed 7" in text
+    assert "out/0@4" in text
+
+
+def test_the_boundary_of_the_promise_is_printed_wherever_the_word_is() -> None:
+    assert "Outside it: side effects" in printed(verdict(result("F3", State.KEPT)))
+
+
+def test_the_list_names_every_fault() -> None:
+    stream = io.StringIO()
+    print_list(Console(file=stream, width=220))
+    assert all(re.search(rf"\bF{number}\b", stream.getvalue()) for number in range(1, 31))
+
+
+def test_the_matrix_shows_all_levels_side_by_side() -> None:
+    stream = io.StringIO()
+    levels = [verdict(result("F7", State.KEPT, DUPLICATE=2), level=level) for level in Guarantee]
+    print_matrix(Console(file=stream, width=200), levels)
+    assert all(level.value in stream.getvalue() for level in Guarantee)
+    assert "2 twice" in stream.getvalue()
+
+
+def test_the_certificate_says_what_was_exercised_and_what_was_not() -> None:
+    made = certificate([verdict(result("F3", State.BROKEN, LOST=2), result("F9", State.NOT_EXERCISED))])
+    assert made["schema"] == SCHEMA
+    assert made["exit_code"] == 1
+    (level,) = made["levels"]
+    assert level["verdict"] == "broken"
+    assert level["exercised"] == ["F3/one"]
+    assert level["not_exercised"] == ["F9/one"]
+    assert level["runs"][1]["anomalies"][0]["name"] == "lost-write"
+    json.dumps(made)
+
+
+def test_the_page_is_self_contained_and_escapes_what_it_shows() -> None:
+    text = page([verdict(result("F3", State.BROKEN, LOST=2))])
+    assert "<script" not in text
+    assert "orders &lt;b&gt;" in text
+    assert not re.search(r"(src|href)=['\"]http", text)
+    assert "out/0@2 &lt;script&gt;" in text
+    assert text.count("<svg") == 3  # the path, and a timeline for the clean run and for F3
+    assert "<!--" not in text
