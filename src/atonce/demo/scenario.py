@@ -15,7 +15,7 @@ from atonce.demo.subject import TABLE, Task
 from atonce.guarantee import Guarantee
 from atonce.local.child import Child
 
-RUN_TIMEOUT_S = 120.0
+RUN_TIMEOUT_S = 300.0
 _SLOW_TIMER_S = 3600.0
 
 
