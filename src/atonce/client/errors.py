@@ -101,7 +101,14 @@ LEADER_MOVED = frozenset(
     }
 )
 COORDINATOR_MOVED = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
-FENCED = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING})
+FENCED = frozenset(
+    {
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.PRODUCER_FENCED,
+        Code.INVALID_PRODUCER_ID_MAPPING,
+        Code.INVALID_TXN_STATE,  # the transaction that this belongs to has already ended
+    }
+)
 GROUP_IN_USE = frozenset({Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID})
 MISSING = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.INVALID_TOPIC_EXCEPTION})
 DENIED = frozenset(

@@ -21,7 +21,7 @@ from kafka.net.selector import NetworkSelector
 
 from atonce.client.config import connection_settings
 from atonce.client.errors import AccessDenied, BrokerRefused, ConnectionLost
-from atonce.errors import UnreachableError, UsageError
+from atonce.errors import InvariantError, UnreachableError, UsageError
 
 CLIENT_ID = "atonce"
 MAX_RESPONSE_BYTES = 1 << 30
@@ -65,6 +65,7 @@ class Connections:
 
     def __init__(self, servers: str, properties: Mapping[str, str], connect_timeout_ms: int) -> None:
         self.servers = servers
+        self._closed = False
         self._settings = {**DEFAULTS, **connection_settings(properties)}
         self.client_id: str = self._settings["client_id"]
         self._net = NetworkSelector(client_id=self.client_id, slow_task_threshold_secs=0)
@@ -99,13 +100,15 @@ class Connections:
 
     def call(self, request: Any, node: int | None, timeout_ms: int) -> Any:
         """One request, one answer. `ConnectionLost`: it may or may not have been carried out."""
+        self._check_open()
         try:
             return self._net.run(self._call, request, node, timeout_ms)
         except DENIED as error:
             raise AccessDenied(f"{self.servers}: {error}") from None
         except kafka_errors.IncompatibleBrokerVersion as error:
             raise BrokerRefused(f"{self.servers} (Kafka {self.broker_version}): {error}") from None
-        except kafka_errors.KafkaError as error:
+        except (kafka_errors.KafkaError, RuntimeError, OSError) as error:
+            # RuntimeError: the library's word for a connection that closes while a request is handed to it.
             kind = type(request).__name__.removesuffix("Request")
             target = self.servers if node is None else f"node {node} of {self.servers}"
             raise ConnectionLost(f"{kind} to {target}: {_words(error)}") from None
@@ -135,11 +138,12 @@ class Connections:
 
     def open_socket(self, node: int, timeout_ms: int) -> tuple[socket.socket, Any]:
         """A connected, authenticated, blocking socket of one's own, and the broker's API versions."""
+        self._check_open()
         try:
             return self._net.run(self._open, node, timeout_ms)  # type: ignore[no-any-return]
         except DENIED as error:
             raise AccessDenied(f"{self.servers}: {error}") from None
-        except (kafka_errors.KafkaError, OSError) as error:
+        except (kafka_errors.KafkaError, RuntimeError, OSError) as error:
             raise ConnectionLost(f"connecting to node {node} of {self.servers}: {_words(error)}") from None
 
     async def _open(self, node: int, timeout_ms: int) -> tuple[socket.socket, Any]:
@@ -163,8 +167,17 @@ class Connections:
         return taken, connection.broker_version_data
 
     def close(self) -> None:
-        self._net.run(self._close)
-        self._net.close()
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._net.run(self._close)
+        finally:
+            self._net.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvariantError(f"the client of {self.servers} was closed and is still being used")
 
     async def _close(self) -> None:
         self._manager.close()

@@ -19,7 +19,16 @@ import crc32c
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from atonce.client.cluster import DEFAULT_TIMEOUT_MS, Cluster
-from atonce.client.errors import LEADER_MOVED, Code, ConnectionLost, TryAgain, code_name, error_for, raise_for
+from atonce.client.errors import (
+    LEADER_MOVED,
+    Code,
+    ConnectionLost,
+    MustAbort,
+    TryAgain,
+    code_name,
+    error_for,
+    raise_for,
+)
 from atonce.client.retry import LONGEST_PAUSE_MS, retry
 from atonce.client.wire import Wire
 from atonce.errors import AttemptAborted, InvariantError, UndeliverableRow, UsageError
@@ -28,6 +37,7 @@ HEADER_BYTES = 61
 TRANSACTIONAL = 0x10
 MAX_SEQUENCE = 1 << 31
 FLEXIBLE_FROM = 9
+SEQUENCE_LOST = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
 FIRST_PAUSE_MS = 3.0
 ANSWER_GRACE_MS = 5_000
 
@@ -270,6 +280,8 @@ class Sender:
         if code in LEADER_MOVED:
             self._cluster.forget_topic(lane.topic)
             return TryAgain(f"{what}: {code_name(code)}")
+        if code in SEQUENCE_LOST and self._transactional_id is not None:
+            raise MustAbort(f"{what}: {code_name(code)}; the batch runs again with the sequences of a new epoch")
         error = error_for(code, f"{what} ({found.error_message})" if found.error_message else what)
         if isinstance(error, TryAgain):
             return error

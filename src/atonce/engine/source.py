@@ -13,7 +13,6 @@ from typing import Any
 
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -25,7 +24,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from atonce.client.cluster import Cluster, shared
-from atonce.client.fetch import fetch
 from atonce.client.offsets import TopicPartition
 from atonce.engine.source_admission import Admission
 from atonce.engine.source_offsets import ends_from, first_offsets, last_offsets, latest_offsets, partitions_now
@@ -142,6 +140,11 @@ def _tasks(
 
 def read_range(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
     """Runs in a task: the range as Arrow batches, through the function if there is one."""
+    # Here and not above: planning processes never decode, and start a second sooner without the compiled codec.
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from atonce.client.fetch import fetch
+
     topic, index, start, end = partition.value
     if start >= end:
         return iter(())

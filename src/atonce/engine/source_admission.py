@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from atonce.client.cluster import Cluster
 from atonce.client.offsets import TopicPartition
-from atonce.client.sample import bytes_per_offset
 from atonce.engine.source_options import SourceOptions
 from atonce.engine.source_ranges import limited, ranges
 
@@ -61,6 +60,8 @@ class Admission:
         allowed = self._options.max_bytes
         if allowed is None or rows * LARGE_RECORD_BYTES <= allowed:
             return rows
+        from atonce.client.sample import bytes_per_offset  # brings the compiled codec: only when it is needed
+
         # The largest backlog of each topic speaks for the topic.
         biggest = {part.place.topic: part for part in sorted(ranges(start, end), key=lambda part: part.size)}
         sizes = [

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atonce.client.config import Properties, connection_settings
-from atonce.client.fetch import DEFAULT_MAX_BYTES
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, isolation_level
 from atonce.errors import UsageError
 
 DEFAULT_MAX_BYTES_PER_TRIGGER = 256 << 20
+DEFAULT_FETCH_BYTES = 4 << 20
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
 OPTIONS = (
@@ -84,7 +84,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     headers: bool = False
     isolation: str = "read_committed"
-    fetch_bytes: int = DEFAULT_MAX_BYTES
+    fetch_bytes: int = DEFAULT_FETCH_BYTES
     function: str | None = None
     """A cloudpickled `Iterator[RecordBatch] -> Iterator[RecordBatch]`, in base64, to run inside the source's tasks."""
     schema: str | None = None
@@ -113,7 +113,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         raise UsageError("atonce.function and atonce.schema come together")
     isolation = kafka.get("isolation.level", "read_committed")
     isolation_level(isolation)
-    fetch_bytes = _count(kafka, "max.partition.fetch.bytes") or _count(kafka, "fetch.max.bytes") or DEFAULT_MAX_BYTES
+    fetch_bytes = _count(kafka, "max.partition.fetch.bytes") or _count(kafka, "fetch.max.bytes") or DEFAULT_FETCH_BYTES
     min_offsets, max_offsets = _count(given, "minOffsetsPerTrigger"), _count(given, "maxOffsetsPerTrigger")
     if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
         raise UsageError(f"minOffsetsPerTrigger={min_offsets} is more than maxOffsetsPerTrigger={max_offsets}")

@@ -111,10 +111,11 @@ def _overrule(out: Any, explicit: Any, n_partitions: int) -> None:
 
 def binary_buffers(column: Any) -> tuple[Any, Any, Any, int]:
     """(offsets, data, validity bytes or empty, bit offset of row 0) of a binary or string array, without copies."""
-    if pa.types.is_null(column.type):
-        column = column.cast(pa.binary())
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
-        column = column.cast(pa.binary())
+        try:
+            column = column.cast(pa.binary())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise UsageError(f"a column of type {column.type} is neither binary nor string; cast it first") from None
     validity, ends, data = column.buffers()
     offsets = (
         np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]

@@ -11,6 +11,7 @@ from tests.unit.records.batches import random_rows, rows_of, sealed
 
 from atonce.errors import UndeliverableRow, UsageError
 from atonce.records.encode import RowTooLarge, encode
+from atonce.records.partitioner import assign
 
 HEADER = ">qiibIhiqqqhii"
 
@@ -90,3 +91,16 @@ def test_a_batch_beyond_one_arrow_array_is_encoded_in_parts(monkeypatch: pytest.
             for blobs in (whole, parts)
         ]
         assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("kind", [pa.large_binary(), pa.large_string(), pa.string(), pa.binary_view()])
+def test_every_kind_of_bytes_and_text_is_taken(kind: pa.DataType) -> None:
+    rows = pa.RecordBatch.from_pydict({"key": pa.array(["a", None], kind), "value": pa.array(["x", "y"], kind)})
+    ((_, _, blob),) = encode(rows, assign(rows.column("key"), 1), 1)
+    assert [(row["key"], row["value"]) for row in rows_of(sealed(blob))] == [(b"a", b"x"), (None, b"y")]
+
+
+def test_a_value_that_is_no_bytes_is_refused_by_its_type() -> None:
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([1, 2])})
+    with pytest.raises(UsageError, match="a column of type int64 is neither binary nor string"):
+        encode(rows, np.zeros(2, np.int32), 1)
