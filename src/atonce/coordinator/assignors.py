@@ -59,16 +59,18 @@ def uniform_assignor(members: Mapping[str, Candidate], counts: Mapping[UUID, int
 
 
 def _balance(owned: dict[str, set[Partition]], subscribers: Mapping[UUID, list[str]]) -> bool:
-    """Move partitions from those who have two or more above another subscriber; whether any was moved."""
-    moved = False
+    """Move one partition from who has most to who has least, if that evens them out; whether it did.
+
+    One at a time, always from the fullest: then nothing moves between two that are both above the rest.
+    """
     for giver in sorted(owned, key=lambda m: -len(owned[m])):
         for partition in sorted(owned[giver], reverse=True):
             taker = min(subscribers[partition[0]], key=lambda m: len(owned[m]))
             if len(owned[giver]) - len(owned[taker]) > 1:
                 owned[giver].discard(partition)
                 owned[taker].add(partition)
-                moved = True
-    return moved
+                return True
+    return False
 
 
 def _as_assignment(partitions: set[Partition]) -> Assignment:
