@@ -264,14 +264,14 @@ def deliver(
     sink: Sink | Kafka,
     *,
     name: str,
-    checkpoint: str,
     guarantee: str = Guarantee.EFFECTIVELY_ONCE.value,
+    checkpoint: str | None = None,
     observer: Observer | None = None,
 ) -> Callable[[Any, int], None]:
     """For plain Structured Streaming: `df.writeStream.foreachBatch(atonce.deliver(…))`, whatever the source of `df`.
 
-    `checkpoint` is the query's checkpointLocation. Positions of unknown sources cannot be compared, so the ledger keeps
-    query id and batch id.
+    `checkpoint` is the query's checkpointLocation; None: the query is asked for it. Positions of unknown sources cannot
+    be compared, so the ledger keeps query id and batch id.
     """
     from atonce.engine.foreign import ForeignDelivery
 

@@ -13,6 +13,7 @@ from atonce.engine.checkpoint import Checkpoint
 from atonce.engine.delivery import Deliverer
 from atonce.engine.observer import Observer
 from atonce.engine.resume import refuse_without_ledger
+from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, SourceTraits, require
 from atonce.ledger.progress import Positions, Progress
 from atonce.sinks.contract import Identity, OpenSink, Sink
@@ -22,7 +23,7 @@ from atonce.sinks.contract import Identity, OpenSink, Sink
 class ForeignDelivery:
     sink: Sink
     name: str
-    checkpoint: str
+    checkpoint: str | None
     guarantee: Guarantee
     instance: str
     observer: Observer
@@ -54,7 +55,7 @@ class ForeignDelivery:
 
     def _claimed(self, spark: Any, batch_id: int) -> Deliverer:
         identity = Identity(name=self.name, instance=self.instance, guarantee=self.guarantee)
-        checkpoint = Checkpoint(self.checkpoint, spark, _opaque)
+        checkpoint = Checkpoint(self.checkpoint or _checkpoint_of(spark), spark, _opaque)
         self._open = self.sink.open(identity, spark)
         recorded = self._open.claim()
         if recorded is None:
@@ -72,6 +73,18 @@ class ForeignDelivery:
             encoded=False,
             observer=self.observer,
         )
+
+
+def _checkpoint_of(spark: Any) -> str:
+    """Where the query that calls us keeps its checkpoint. Its DataFrame belongs to a clone that lists no queries."""
+    from pyspark.sql import SparkSession
+
+    query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    for session in (SparkSession._instantiatedSession, spark):
+        for query in session.streams.active if session is not None else []:
+            if query.id == query_id:
+                return str(query._jsq.streamingQuery().resolvedCheckpointRoot())
+    raise UsageError("the query's checkpoint was not found. Next: give it, atonce.deliver(…, checkpoint=PATH).")
 
 
 def _opaque(_: str) -> Positions | None:

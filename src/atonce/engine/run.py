@@ -24,8 +24,9 @@ from atonce.sinks.contract import Identity, OpenSink, Sink
 from atonce.sinks.task_errors import of_job
 from atonce.sources.contract import Source
 
-STOP_WITHIN_S = 6.0
+STOP_WITHIN_S = 5.0
 """How long a stop waits for the running batch before it is cancelled and aborted."""
+ABORT_WITHIN_S = 2.0
 _RESTARTS_WITHIN_S = 600.0
 _MOST_RESTARTS = 10
 
@@ -151,7 +152,7 @@ class Run:
 
     def close(self) -> None:
         if self.query is not None and self.query.isActive:
-            self.query.stop()
+            self._stop_query()
         self._sink.close()
         if self._mirror is not None:
             self._mirror.close()
@@ -172,9 +173,7 @@ class Run:
         """Polls the running query; returns why it failed, or None."""
         while self.query.isActive:
             if self._stop.is_set():
-                if self._deliverer is not None:
-                    self._deliverer.stop(STOP_WITHIN_S)
-                self.query.stop()
+                self._stop_query()
                 return None
             with contextlib.suppress(Exception):
                 self.query.awaitTermination(0.2)
@@ -184,6 +183,15 @@ class Run:
             return self._deliverer.failure
         error = self.query.exception()
         return None if error is None else of_job(error)
+
+    def _stop_query(self) -> None:
+        """Let the running batch finish, for a while; then cancel it, and give its abort a moment."""
+        if self._deliverer is not None:
+            self._deliverer.stop(STOP_WITHIN_S)
+        with contextlib.suppress(Exception):  # Spark gives up waiting after spark.sql.streaming.stopTimeout
+            self.query.stop()
+        if self._deliverer is not None:
+            self._deliverer.stop(ABORT_WITHIN_S)
 
     def _begin(self, source_ids: dict[str, str]) -> Beginning:
         recorded = self._sink.claim()

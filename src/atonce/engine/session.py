@@ -29,7 +29,7 @@ DEFAULTS: dict[str, str] = {
     # Wakes the query sooner than the default 10 ms after new data; and no pause between batches.
     "spark.sql.streaming.pollingDelay": "1ms",
     # A stop is answered within ten seconds: what does not end by then is left to the transaction's abort.
-    "spark.sql.streaming.stopTimeout": "3s",
+    "spark.sql.streaming.stopTimeout": "2s",
     "spark.driver.memory": "1g",
 }
 LOCAL_DEFAULTS: dict[str, str] = {
@@ -91,6 +91,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
             builder = builder.config(key, value)
         with _without_noise():
             running = builder.getOrCreate()
+        threading.Thread(target=_warm, args=(running,), name="atonce-warm", daemon=True).start()
     else:
         for key, value in (conf or {}).items():
             if running.conf.isModifiable(key):
@@ -105,6 +106,18 @@ def _running() -> Any:
     # A thread other than the one that made the session has no active one.
     found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
     return found if found is not None and found._sc._jsc is not None else None
+
+
+def _warm(spark: Any) -> None:
+    """Start the workers' daemon, with its imports, while the driver still connects and plans."""
+    from atonce.sinks.sql_job import map_in_arrow
+
+    with contextlib.suppress(Exception):  # whatever fails here fails again where it is reported
+        map_in_arrow(spark.range(1), _unchanged, "id bigint").collect()
+
+
+def _unchanged(batches: Any) -> Any:
+    return batches
 
 
 def settings(master: str, conf: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.contract.pipeline.parts import Output, kafka_output, postgres_output, produce, sqlite_output
 
 import atonce
 from atonce.client.admin import create_topic, group_lag
 from atonce.client.cluster import Cluster
 from atonce.guarantee import Guarantee
-from tests.contract.pipeline.parts import Output, kafka_output, postgres_output, produce, sqlite_output
 
 SINKS = {"kafka": kafka_output, "postgres": postgres_output, "sqlite": sqlite_output}
 
@@ -36,7 +36,7 @@ def test_each_record_is_delivered_once(
     topic = f"in-{uuid.uuid4().hex[:8]}"
     with Cluster(kafka_servers) as cluster:
         create_topic(cluster, topic, partitions=3)
-    produce(kafka_servers, topic, range(0, 300))
+    produce(kafka_servers, topic, range(300))
     pipeline = (
         atonce.Pipeline(topic, level, checkpoint=str(scratch / "checkpoint"))
         .read(atonce.Kafka(topic, servers=kafka_servers))

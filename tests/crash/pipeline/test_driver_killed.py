@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.contract.pipeline.parts import kafka_output, produce, sqlite_output
+from tests.crash.pipeline.victim import pipeline
 
 from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
 from atonce.engine.observer import Step
 from atonce.guarantee import Guarantee
 from atonce.local.child import Child
-from tests.contract.pipeline.parts import kafka_output, produce, sqlite_output
-from tests.crash.pipeline.victim import pipeline
 
 ONE_COMMIT = (
     Step.PLANNED,
@@ -67,6 +67,7 @@ def killed(embedded: str, scratch: Path) -> list[dict[str, str]]:
     return cases
 
 
+@pytest.mark.timeout(900)
 def test_driver_killed_at_every_step_keeps_its_guarantee(
     killed: list[dict[str, str]], embedded: str, scratch: Path, spark: Any
 ) -> None:

@@ -1,0 +1,265 @@
+"""The traps of one transaction shared by all tasks (DESIGN section 5), each provoked once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contract.pipeline.parts import Watcher, consume, produce
+
+import atonce
+from atonce.client.admin import create_topic
+from atonce.client.cluster import Cluster
+from atonce.client.transaction import Transaction
+from atonce.engine.observer import Event, Step
+from atonce.errors import AttemptAborted, InvariantError, ReplacedError, UndeliverableRow, UsageError
+from atonce.guarantee import Guarantee
+from atonce.sinks import kafka_attempt
+from atonce.sinks.contract import Identity
+from atonce.sinks.kafka import KafkaSink
+from atonce.sinks.kafka_blobs import Encoder, Targets
+from atonce.sinks.kafka_lease import LeaseServer
+from atonce.sinks.kafka_send import SendTask
+
+Make = Callable[..., atonce.Pipeline]
+COPY = "SELECT CAST(key AS STRING) AS key, CAST(value AS STRING) AS value FROM input"
+
+
+@pytest.fixture
+def copy(embedded: str, scratch: Path, spark: Any) -> Make:
+    """A pipeline from a fresh topic with records to another, effectively once."""
+
+    def make(records: int = 60, partitions: int = 3, transform: Any = COPY, **sink: Any) -> atonce.Pipeline:
+        name = f"trap-{uuid.uuid4().hex[:8]}"
+        with Cluster(embedded) as cluster:
+            create_topic(cluster, name, partitions=partitions)
+        produce(embedded, name, range(records), partitions)
+        return (
+            atonce.Pipeline(name, checkpoint=str(scratch / name))
+            .read(atonce.Kafka(name, servers=embedded))
+            .transform(transform)
+            .write(atonce.Kafka(**{"topic": f"{name}-out", "servers": embedded, **sink}))
+        )
+
+    return make
+
+
+def delivered(pipeline: atonce.Pipeline, servers: str) -> list[str]:
+    return sorted(value or "" for _, value in consume(servers, f"{pipeline.name}-out"))
+
+
+def expected(records: int) -> list[str]:
+    return sorted(f"value {i}" for i in range(records))
+
+
+def dies_once(marker: Path) -> Callable[[Any], Any]:
+    """A transform whose Python worker is killed in the middle of its second record batch, the first time."""
+
+    def transform(df: Any) -> Any:
+        from atonce.sinks.sql_job import map_in_arrow
+
+        def rows(batches: Any) -> Any:
+            import os
+            import signal
+
+            for number, batch in enumerate(batches):
+                if number == 1 and not marker.exists():
+                    marker.write_text("killed")
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield batch
+
+        chosen = df.selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
+        return map_in_arrow(chosen, rows, "key string, value string")
+
+    return transform
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_python_worker_killed_mid_write_loses_and_doubles_nothing(
+    copy: Make, embedded: str, scratch: Path, spark: Any, small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F10, F20: part of the batch is in the log already; it is aborted, and the batch runs again."""
+    if not small:
+        monkeypatch.setattr(kafka_attempt, "SMALL_BATCH_ROWS", 0)
+    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+    marker, watcher = scratch / "marker", Watcher()
+    pipeline = replace(copy(transform=dies_once(marker)), observer=watcher)
+    try:
+        pipeline.run(available_now=True)
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+    assert marker.exists()
+    assert Step.ABORTED in watcher.steps()
+    assert delivered(pipeline, embedded) == expected(60)
+
+
+def test_newer_instance_replaces_the_older_one(copy: Make, embedded: str, spark: Any) -> None:
+    """F16: the older instance is fenced in the middle of a batch, reads the claim, and stops. Nothing of it is visible."""
+    pipeline = copy()
+    newer = Identity(name=pipeline.name, instance="newer", guarantee=Guarantee.EFFECTIVELY_ONCE, input_servers=embedded)
+
+    def claim_it(_: Event) -> None:
+        opened = KafkaSink(pipeline.sink).open(newer, spark)
+        assert opened.claim() is not None
+        opened.close()
+
+    with pytest.raises(ReplacedError, match=r"taken over by a newer instance \(instance newer holds its claim\)"):
+        replace(pipeline, observer=Watcher(Step.OUTPUT_DONE, claim_it)).run(available_now=True)
+    assert delivered(pipeline, embedded) == []
+    pipeline.run(available_now=True)
+    assert delivered(pipeline, embedded) == expected(60)
+
+
+def test_driver_whose_transaction_timed_out_goes_on_with_a_new_one(copy: Make, embedded: str) -> None:
+    """F19: fenced, but the claim is its own: the batch runs again under the next epoch."""
+    pipeline = copy()
+
+    def time_out(_: Event) -> None:
+        with Cluster(embedded) as cluster:
+            Transaction(cluster, pipeline.name, 60_000).init()  # what the coordinator does when the time is over
+
+    watcher = Watcher(Step.OUTPUT_DONE, time_out)
+    replace(pipeline, observer=watcher).run(available_now=True)
+    assert watcher.act is None
+    assert watcher.steps().count(Step.OUTPUT_BEGUN) == 2
+    assert delivered(pipeline, embedded) == expected(60)
+
+
+def test_batch_that_outlives_its_transaction_runs_again_with_a_longer_one(
+    copy: Make, embedded: str, spark: Any
+) -> None:
+    def slow(df: Any) -> Any:
+        from atonce.sinks.sql_job import map_in_arrow
+
+        def rows(batches: Any) -> Any:
+            import time
+
+            for batch in batches:
+                yield batch
+                time.sleep(0.4)
+
+        # Long values, so that nothing waits in a buffer between the two workers.
+        long = df.selectExpr("CAST(key AS STRING) AS key", "rpad(CAST(value AS STRING), 30000, ' ') AS value")
+        return map_in_arrow(long, rows, "key string, value string")
+
+    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+    watcher = Watcher()
+    pipeline = replace(copy(partitions=1, transform=slow, transaction_timeout_ms=1_000), observer=watcher)
+    try:
+        pipeline.run(available_now=True)
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+    reasons = [str(event.facts.get("why")) for event in watcher.events if event.step is Step.ABORTED]
+    assert any("transaction's time" in reason for reason in reasons), reasons
+    assert [value.strip() for value in delivered(pipeline, embedded)] == expected(60)
+
+
+def test_second_attempt_of_a_task_may_not_write(embedded: str) -> None:
+    """F20: a retried task is refused under effectively-once, and silently writes nothing under at-most-once."""
+    import pyarrow as pa
+
+    topic = f"lease-{uuid.uuid4().hex[:8]}"
+    rows = pa.RecordBatch.from_pydict({"key": ["a"] * 5, "value": ["x"] * 5})
+    encoder = Encoder(targets=Targets(partitions={topic: 1}, slots=1), topic=topic)
+    server = LeaseServer()
+    with Cluster(embedded) as cluster:
+        create_topic(cluster, topic, partitions=1)
+        transaction = Transaction(cluster, topic, 60_000)
+        transaction.init()
+        leased = SendTask(
+            servers=embedded,
+            config={},
+            mode="transaction",
+            transactional_id=topic,
+            producer_id=transaction.producer_id,
+            epoch=transaction.epoch,
+            lease=server.open("1"),
+            encoder=encoder,
+        )
+        list(leased([rows]))
+        with pytest.raises(AttemptAborted, match="leased to another attempt"):
+            list(leased([rows]))
+        assert server.contested == (topic, 0)
+        transaction.end(commit=True)
+        transaction.wait_complete()
+        forgetting = replace(
+            leased, mode="forget", transactional_id=None, producer_id=-1, epoch=-1, lease=server.open("2")
+        )
+        list(forgetting([rows]))
+        list(forgetting([rows]))
+    server.close()
+    assert len(consume(embedded, topic)) == 10
+
+
+def test_nothing_is_sent_into_a_transaction_without_a_producer_id() -> None:
+    with pytest.raises(InvariantError, match="producer id -1"):
+        list(SendTask(servers="nowhere:1", config={}, mode="transaction")([]))
+
+
+def test_undeliverable_row_stops_the_pipeline_with_its_partition_and_offset(copy: Make, embedded: str) -> None:
+    grown = "SELECT key, IF(CAST(value AS STRING) = 'value 31', repeat('x', 2000000), CAST(value AS STRING)) AS value FROM input"
+    pipeline = copy(transform=grown)
+    with pytest.raises(
+        UndeliverableRow, match=rf"input '{pipeline.name}' partition 1 offset 10: .*takes 2000\d\d\d bytes"
+    ):
+        pipeline.run(available_now=True)
+    assert consume(embedded, f"{pipeline.name}-out") == []
+
+
+def test_undeliverable_row_goes_to_the_dead_letter_topic_with_the_rest_of_its_batch(copy: Make, embedded: str) -> None:
+    grown = "SELECT key, IF(CAST(value AS STRING) = 'value 31', repeat('x', 2000000), CAST(value AS STRING)) AS value FROM input"
+    dead = f"dead-{uuid.uuid4().hex[:8]}"
+    pipeline = copy(transform=grown, on_error="dead-letter", dead_letter=dead)
+    pipeline.run(available_now=True)
+    assert delivered(pipeline, embedded) == sorted(set(expected(60)) - {"value 31"})
+    assert [key for key, _ in consume(embedded, dead)] == ["31"]
+
+
+def test_topics_by_column_are_created_with_the_partitions_of_the_input(copy: Make, embedded: str, capsys: Any) -> None:
+    fan = f"fan-{uuid.uuid4().hex[:8]}"
+    by_column = f"SELECT key, value, concat('{fan}-', CAST(CAST(key AS STRING) AS INT) % 2) AS topic FROM input"
+    copy(transform=by_column, topic=None).run(available_now=True)
+    assert len(consume(embedded, f"{fan}-0")) == 30
+    assert len(consume(embedded, f"{fan}-1")) == 30
+    assert f"created topic {fan}-0 with 3 partitions" in capsys.readouterr().out
+    with Cluster(embedded) as cluster:
+        found = cluster.topic(f"{fan}-1")
+        assert found is not None
+        assert len(found.partitions) == 3
+
+
+def test_missing_topic_is_refused_when_it_may_not_be_created(copy: Make) -> None:
+    with pytest.raises(UsageError, match="create: false"):
+        copy(create=False).run(available_now=True)
+
+
+def test_wrong_columns_are_refused_before_anything_starts(copy: Make) -> None:
+    with pytest.raises(UsageError, match="needs a column `value`"):
+        copy(transform="SELECT key FROM input").run(available_now=True)
+    with pytest.raises(UsageError, match=r"column `value` is bigint.*CAST\(value AS STRING\)"):
+        copy(transform="SELECT offset AS value FROM input").run(available_now=True)
+    with pytest.raises(UsageError, match=r"the transform of .* fails"):
+        copy(transform="SELECT nothing FROM input").run(available_now=True)
+
+
+def test_arrow_transform_runs_in_the_source_and_shuffles_only_blobs(
+    copy: Make, embedded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_attempt, "SMALL_BATCH_ROWS", 0)
+
+    def shout(batch: Any) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        upper = pc.ascii_upper(batch.column("value").cast(pa.string()))
+        return pa.RecordBatch.from_arrays([batch.column("key"), upper], names=["key", "value"])
+
+    pipeline = replace(copy(), transforms=()).map_arrow(shout)
+    pipeline.run(available_now=True)
+    assert delivered(pipeline, embedded) == sorted(value.upper() for value in expected(60))
