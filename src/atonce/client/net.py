@@ -56,8 +56,13 @@ class _Manager(KafkaConnectionManager):
 
     def get_connection(self, node_id: Any, **options: Any) -> Any:
         connection = super().get_connection(node_id, **options)
-        connection.init_future.add_errback(lambda error: self.reasons.__setitem__(node_id, error))
+        connection.init_future.add_errback(lambda error: self._remember(node_id, error))
         return connection
+
+    def _remember(self, node_id: Any, error: BaseException) -> None:
+        # A broker that refused the credentials once hangs up on later tries: the refusal is the reason.
+        if not isinstance(self.reasons.get(node_id), DENIED):
+            self.reasons[node_id] = error
 
 
 class Connections:
@@ -76,12 +81,17 @@ class Connections:
         except kafka_errors.KafkaError as error:
             reasons = list(self._manager.reasons.values())
             self.close()
-            denied = next((reason for reason in reasons if isinstance(reason, DENIED)), None)
-            if denied is not None:
+            if self._denied(reasons):
                 raise AccessDenied(
-                    f"{servers}: the broker refuses these credentials ({denied}). Next: check them."
+                    f"{servers}: the broker refuses these credentials or hangs up on them "
+                    f"({_reasons(reasons, error)}). Next: check sasl.mechanism, user and password."
                 ) from None
             raise UnreachableError(_unreachable(servers, connect_timeout_ms, reasons, error)) from None
+
+    def _denied(self, reasons: list[BaseException]) -> bool:
+        """A broker answers a wrong password and closes at once, and the library may only see the close."""
+        sasl = str(self._settings.get("security_protocol", "")).startswith("SASL")
+        return any(isinstance(reason, DENIED) or (sasl and "disconnected" in str(reason)) for reason in reasons)
 
     @property
     def broker_version(self) -> str:
@@ -195,11 +205,14 @@ def _server_list(servers: str) -> list[str]:
 
 
 def _unreachable(servers: str, timeout_ms: int, reasons: list[BaseException], error: BaseException) -> str:
-    why = "; ".join(sorted({_words(reason) for reason in reasons})) or _words(error)
     return (
-        f"no Kafka broker answers at {servers} within {timeout_ms / 1000:g} s ({why}). "
+        f"no Kafka broker answers at {servers} within {timeout_ms / 1000:g} s ({_reasons(reasons, error)}). "
         "Next: check the address and security.protocol, and that the broker is running."
     )
+
+
+def _reasons(reasons: list[BaseException], error: BaseException) -> str:
+    return "; ".join(sorted({_words(reason) for reason in reasons})) or _words(error)
 
 
 def _words(error: BaseException) -> str:
