@@ -67,6 +67,19 @@ def test_every_operation_and_subset_of_unsynced_data() -> None:
     assert total > 150, "the scenario became too small to mean anything"
 
 
+def test_the_checks_bite() -> None:
+    """A disk whose syncs do nothing is found out."""
+
+    class Lying(ForgetfulStorage):
+        def sync_directory(self, path: str = "") -> None:
+            self.step("sync nothing")
+
+    scenario = Scenario()
+    scenario.storage = Lying()
+    with pytest.raises(AssertionError, match="replay with"):
+        check_every_operation(scenario.storage, scenario.run, scenario.check, subsets=1)
+
+
 def second_crashes(picked: int, seeds: int) -> None:
     """Crash the load somewhere, then crash the recovery at each of its operations, then recover."""
     scenario = Scenario()
