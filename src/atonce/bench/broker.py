@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -72,6 +73,8 @@ def measure(start: Callable[[], Any], records: int, size: int) -> Run:
         judge.fill("warm", min(records, 100_000), size)
         judge.count("warm")
         meter = Meter(pid).start()
+        # This process makes the load and started the broker: what neither uses is the others'.
+        both = Meter(os.getpid()).start()
         try:
             begin = time.monotonic()
             judge.fill("bulk", records, size)
@@ -81,6 +84,7 @@ def measure(start: Callable[[], Any], records: int, size: int) -> Run:
             delays = _paced(servers, size)
         finally:
             meter.stop()
+            both.stop()
         if read != records:
             raise NotDelivered(f"{read:,} of {records:,} records were read back")
         while_producing, while_consuming = meter.cost(begin, produced), meter.cost(produced, consumed)
@@ -88,8 +92,7 @@ def measure(start: Callable[[], Any], records: int, size: int) -> Run:
         return Run(
             contestant="",
             round=0,
-            # The judge's own producer and consumer run on this machine too and count as others here.
-            others=0.0,
+            others=both.cost(begin, consumed).others,
             figures={
                 "produced records/s": records / while_producing.elapsed_s,
                 "produced MB/s": records * size / 1e6 / while_producing.elapsed_s,

@@ -57,6 +57,9 @@ def measure(work: Work, pace: Pace, launch: Launch) -> Run:
             writer.start()
             try:
                 begin, ages = _read(work.servers, target, work.partitions, pace, lambda: stopped_early(child, log))
+            except NotDelivered as error:
+                words = log.read_text(errors="replace")[-500:].strip()
+                raise NotDelivered(f"{error}{f'. Its last words: {words}' if words else ''}") from None
             finally:
                 meter.stop()
                 ended.set()
