@@ -47,9 +47,11 @@ def copy_rows(connection: psycopg.Connection[Any], spark: Any, batch: Batch, tar
             )
             rows = run_into(intake, batch, target.selected, task.run, target.sink.table)
             copy.write(TRAILER)
-    except (psycopg.DataError, psycopg.IntegrityError) as error:
-        bad = None if staged or intake is None else _named(error, batch, target, intake)
-        if bad is None or target.sink.on_error == "dead-letter":
+    except psycopg.Error as error:
+        if staged or intake is None or not refuses_row(error) or target.sink.on_error == "dead-letter":
+            raise
+        bad = _named(error, batch, target, intake)
+        if bad is None:
             raise
         raise undeliverable(bad, target.sink.table, batch) from error
     return Copied(rows=rows, dead=intake.found.dead)
@@ -61,6 +63,11 @@ def _named(error: psycopg.Error, batch: Batch, target: Target, intake: Intake) -
     place = intake.locate(int(found[1])) if found else None
     row = find_row(batch, target.selected, *place) if place else None
     return bad_row(row, words(error)) if row is not None else None
+
+
+def refuses_row(error: psycopg.Error) -> bool:
+    """Whether the server refused a row for what it holds: data, constraints, views' checks, limits, triggers."""
+    return (error.sqlstate or "")[:2] in ("22", "23", "44", "54", "P0")
 
 
 def words(error: psycopg.Error) -> str:

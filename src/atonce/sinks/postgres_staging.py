@@ -9,7 +9,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from atonce.sinks.contract import Batch
-from atonce.sinks.postgres_rows import words
+from atonce.sinks.postgres_rows import refuses_row, words
 from atonce.sinks.postgres_target import Target, qualified, quoted
 from atonce.sinks.sql_bad_rows import DEAD_LETTER_COLUMNS, bad_row, dead_letter_values, undeliverable
 
@@ -24,7 +24,9 @@ def merge(connection: _Connection, batch: Batch, target: Target, pipeline: str) 
     """Everything staged, into the table. Returns the rows written, and the refused ones if those are put aside."""
     try:
         return _merge_part(connection, target, pipeline, "TRUE"), []
-    except (psycopg.DataError, psycopg.IntegrityError):
+    except psycopg.Error as error:
+        if not refuses_row(error):
+            raise
         staged = connection.execute(f"SELECT count(*) FROM {target.staging}".encode()).fetchone()
     dead: list[dict[str, Any]] = []
     written = _merge_around(connection, batch, target, pipeline, (0, staged[0] if staged else 0), dead)
@@ -49,7 +51,9 @@ def _merge_around(
     where = target.staged_between(first, size)
     try:
         return _merge_part(connection, target, pipeline, where)
-    except (psycopg.DataError, psycopg.IntegrityError) as error:
+    except psycopg.Error as error:
+        if not refuses_row(error):
+            raise
         if size == 1:
             with connection.cursor(row_factory=dict_row) as cursor:
                 row = cursor.execute(f"SELECT * FROM {target.staging} WHERE {where}".encode()).fetchone() or {}

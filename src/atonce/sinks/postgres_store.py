@@ -14,7 +14,7 @@ import psycopg
 from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedError, RetriableError, UndeliverableRow
 from atonce.ledger.sql import SqlLedger
 from atonce.sinks.contract import Batch, Identity
-from atonce.sinks.postgres_rows import copy_rows, words
+from atonce.sinks.postgres_rows import copy_rows, refuses_row, words
 from atonce.sinks.postgres_staging import merge, prune, put_aside
 from atonce.sinks.postgres_target import Target, qualified, resolve
 from atonce.sinks.sql_job import require_input_order
@@ -38,7 +38,6 @@ _CREATE_LOCK = 0x41744F6E6365
 """Advisory lock held while a table of ours is made: two CREATE … IF NOT EXISTS at once can collide."""
 _PRUNE_EVERY_S = 60.0
 _MERGE_MEMORY = "64MB"
-_ROWS_REFUSED = (psycopg.DataError, psycopg.IntegrityError)
 
 
 def connect(url: str) -> psycopg.Connection[Any]:
@@ -116,7 +115,9 @@ class PostgresStore:
         connection.execute("SAVEPOINT atonce_rows")
         try:
             copied = copy_rows(connection, self._spark, batch, target, staged=False)
-        except _ROWS_REFUSED:
+        except psycopg.Error as error:
+            if not refuses_row(error):
+                raise
             # The server refused a row, and COPY is all or nothing: once more, by way of the staging table.
             connection.execute("ROLLBACK TO SAVEPOINT atonce_rows")
             return self._stage_and_merge(connection, batch, target)
@@ -127,11 +128,11 @@ class PostgresStore:
         if isinstance(error, AtOnceError) or not isinstance(error, psycopg.Error):
             return error
         said = words(error)
+        if refuses_row(error):
+            return UndeliverableRow(f"PostgreSQL refused a row for {self._sink.table}: {said}")
         if error.sqlstate is None or isinstance(error, psycopg.OperationalError):
             # Connection lost, shut down, deadlock, serialisation, disk full: COMMIT was not sent, nothing is visible.
             return AttemptAborted(f"PostgreSQL at {self._sink.where}: {said}. Nothing of this attempt is visible.")
-        if isinstance(error, _ROWS_REFUSED):
-            return UndeliverableRow(f"PostgreSQL refused a row for {self._sink.table}: {said}")
         return RefusedError(f"PostgreSQL at {self._sink.where} refused: {said}")
 
     def _target(self, connection: psycopg.Connection[Any], batch: Batch) -> Target:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from atonce.sinks.postgres_copy import encode, string_buffers, valid_rows
 from atonce.sinks.postgres_kernels import BAD_UTF8, NUL_BYTE, TOO_LONG, check_text, hex_to_uuid
 from atonce.sinks.postgres_types import Column
-from atonce.sinks.sql_bad_rows import bad_row
+from atonce.sinks.sql_bad_rows import bad_row, rows_at
 from atonce.sinks.sql_intake import BAD, DATA, DEAD, Feed
 
 ROWS_PER_FRAME = 8_192
@@ -67,7 +67,7 @@ class CopyTask:
         numbers = np.arange(first_row, first_row + piece.num_rows, dtype=np.int64)
         bad = find_bad(arrays, self.columns[: self.copied])
         if bad:
-            rows = piece.take(pa.array(sorted(bad))).rename_columns([c.name for c in self.columns]).to_pylist()
+            rows = rows_at(piece, [c.name for c in self.columns], sorted(bad))
             found = [bad_row(row, bad[index]) for row, index in zip(rows, sorted(bad), strict=True)]
             if not self.dead_letter:
                 feed.send(BAD, json.dumps(found[0]).encode())

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from atonce.sinks.sql_bad_rows import bad_row
+from atonce.sinks.sql_bad_rows import bad_row, rows_at
 from atonce.sinks.sql_intake import BAD, DATA, DEAD, Feed
 
 ROWS_PER_FRAME = 16_384
@@ -55,8 +55,7 @@ class ArrowTask:
         bad = self._find_bad(piece)
         if bad:
             places = sorted(bad)
-            raw = pa.RecordBatch.from_arrays([_readable(c) for c in piece.columns], names=list(self.names))
-            rows = raw.take(pa.array(places)).to_pylist()
+            rows = rows_at(piece, self.names, places)
             found = [bad_row(row, bad[place]) for row, place in zip(rows, places, strict=True)]
             if not self.dead_letter:
                 feed.send(BAD, json.dumps(found[0]).encode())
@@ -104,7 +103,3 @@ def _is_text(value: bytes | None) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _readable(array: Any) -> Any:
-    return array.cast(pa.binary()) if pa.types.is_string(array.type) else array

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from atonce.errors import UndeliverableRow
 from atonce.sinks.contract import Batch
@@ -31,9 +33,17 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def rows_at(batch: Any, names: Sequence[str], places: Sequence[int]) -> list[dict[str, Any]]:
+    """Some rows of a record batch as they are; text that is not UTF-8 stays bytes."""
+    raw = [c.cast(pa.binary()) if pa.types.is_string(c.type) else c for c in batch.columns]
+    chosen = pa.RecordBatch.from_arrays(raw, names=list(names)).take(pa.array(places))
+    found: list[dict[str, Any]] = chosen.to_pylist()
+    return found
+
+
 def bad_row(row: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """One bad row as it travels from a task to the driver."""
-    topic, partition, offset = (row.get(name) for name in POSITION)
+    topic, partition, offset = (_plain(row.get(name)) for name in POSITION)
     return {"topic": topic, "partition": partition, "offset": offset, "reason": reason, "row": as_json(row)}
 
 
