@@ -101,7 +101,11 @@ class PartitionLog:
         """
         with self._state.lock:
             return self._state.producers.start_verification(
-                producer_id, producer_epoch, sequence, supports_epoch_bump=supports_epoch_bump
+                producer_id,
+                producer_epoch,
+                sequence,
+                supports_epoch_bump=supports_epoch_bump,
+                now_ms=self._state.clock(),
             )
 
     def _after_append(self) -> None:

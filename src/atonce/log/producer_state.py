@@ -72,6 +72,7 @@ class Verification(NamedTuple):
     producer_epoch: int
     lowest_sequence: int
     supports_epoch_bump: bool
+    since_ms: int = 0
 
 
 def check_sequence(entry: ProducerEntry, header: BatchHeader, offset: int, verification: Verification | None) -> None:

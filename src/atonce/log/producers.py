@@ -68,7 +68,7 @@ class Producers:
         return first
 
     def start_verification(
-        self, producer_id: int, producer_epoch: int, sequence: int, *, supports_epoch_bump: bool
+        self, producer_id: int, producer_epoch: int, sequence: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard | None:
         """See PartitionLog.start_verification."""
         entry = self.entries.get(producer_id)
@@ -80,11 +80,14 @@ class Producers:
             guard = known.guard
         else:
             lowest, guard = sequence, VerificationGuard()
-        self.verifications[producer_id] = Verification(guard, producer_epoch, lowest, supports_epoch_bump)
+        self.verifications[producer_id] = Verification(guard, producer_epoch, lowest, supports_epoch_bump, now_ms)
         return guard if isinstance(guard, VerificationGuard) else None
 
     def expire(self, now_ms: int, after_ms: int) -> int:
-        """Forget idle producers; one with an open transaction is never idle."""
+        """Forget idle producers, and guards that nobody used; one with an open transaction is never idle."""
+        for producer_id, waiting in list(self.verifications.items()):
+            if now_ms - waiting.since_ms >= after_ms:
+                del self.verifications[producer_id]
         idle = [
             producer_id
             for producer_id, entry in self.entries.items()

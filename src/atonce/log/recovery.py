@@ -90,9 +90,8 @@ class _Recovery:
         self._complete_swaps()
         self.sealed = [self._open_sealed(entry) for entry in self.manifest.segments]
         self.tail = self._open_tail()
-        point = self._believed_point()
-        snapshot = self._newest_snapshot()
-        point = max(point, RecoveryPoint(snapshot.offset, snapshot.segment, snapshot.position))
+        snapshot, proven = self._newest_snapshot()
+        point = max(self._believed_point(), proven)
         state = self._replay(snapshot, point)
         self._settle(state, point)
         return state
@@ -167,18 +166,27 @@ class _Recovery:
                 return max(point, proven)
         raise self._corrupt(path, 0, f"the segment is missing; {point.position} bytes of it were acknowledged")
 
-    def _newest_snapshot(self) -> Snapshot:
-        """The newest from which all of the tail is replayed; else the beginning of the log with no producers."""
-        # Inside a sealed segment a position may be from before it was compacted.
-        sizes = dict.fromkeys((segment.base_offset for segment in self.sealed), 0)
-        sizes[self.tail[0].base_offset] = self.tail[0].file.size()
-        if not self.strict:
-            for offset in reversed(self.layout.offsets(SNAPSHOT)):
-                snapshot = Snapshot.load(self.layout, offset)
-                if snapshot is not None and snapshot.position <= sizes.get(snapshot.segment, -1):
-                    return snapshot
-        first = min(sizes)
-        return Snapshot(first, first, 0, (), ())
+    def _newest_snapshot(self) -> tuple[Snapshot, RecoveryPoint]:
+        """The newest from which all of the tail is replayed, else the beginning; and what the snapshots prove synced."""
+        tail_sizes = {segment.base_offset: segment.file.size() for segment in self.tail}
+        starts = {segment.base_offset for segment in self.sealed}
+        first = min(starts, default=self.tail[0].base_offset)
+        begin, proven = Snapshot(first, first, 0, (), ()), RecoveryPoint(first, first, 0)
+        for offset in [] if self.strict else self.layout.offsets(SNAPSHOT):
+            snapshot = Snapshot.load(self.layout, offset)
+            if snapshot is None:
+                continue
+            if snapshot.segment in tail_sizes or snapshot.segment > self.tail[-1].base_offset:
+                size = tail_sizes.get(snapshot.segment, 0)
+                if size < snapshot.position or snapshot.segment not in tail_sizes:
+                    path = self.layout.offset_path(snapshot.segment, LOG)
+                    raise self._corrupt(path, size, f"it ends there; a snapshot saw {snapshot.position} synced bytes")
+                proven = RecoveryPoint(snapshot.offset, snapshot.segment, snapshot.position)
+            # Inside a sealed segment a position may be from before it was compacted.
+            sealed_start = snapshot.segment in starts and snapshot.position == 0
+            if sealed_start or snapshot.segment == self.tail[0].base_offset:
+                begin = snapshot
+        return begin, proven
 
     # -- replay
 

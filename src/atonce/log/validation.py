@@ -93,6 +93,10 @@ def _accept_batch(
 def _check_client(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int) -> None:
     if header.is_control:
         raise InvalidRecord("a control batch in a Produce request; only the transaction coordinator writes them")
+    if header.is_log_append_time:
+        raise InvalidTimestamp(
+            "a batch with timestamp type LogAppendTime in a Produce request; only the broker sets it"
+        )
     if header.delete_horizon_ms is not None:
         raise InvalidRecord("a batch with a delete horizon in a Produce request; only the cleaner sets it")
     if header.has_producer and (header.producer_epoch < 0 or header.base_sequence < 0):

@@ -138,6 +138,22 @@ def test_a_log_shorter_than_the_recovery_point_is_refused(keep: int) -> None:
         reopen(killed)
 
 
+def test_a_log_shorter_than_a_snapshot_is_refused_although_the_recovery_point_is_older() -> None:
+    """F13: after a power cut the recovery point may be behind; the snapshot proves what was synced."""
+    storage = ForgetfulStorage()
+    log = filled(storage, count=5)
+    old_point = bytes(content(storage, "t-0/recovery-point"))
+    log.append(batch(b"value-05" + b"x" * 80))
+    log.close()
+    after = storage.power_cut(None)
+    content(after, "t-0/recovery-point")[:] = old_point
+    assert len(values(reopen(after.killed()))) == 6
+    size = len(content(after, LOG_0))
+    del content(after, LOG_0)[-1:]
+    with pytest.raises(CorruptLogError, match=f"damaged at position {size - 1}"):
+        reopen(after)
+
+
 @pytest.mark.parametrize("index", [0, 1, -1])
 def test_a_missing_segment_is_refused(index: int) -> None:
     """F13: the first, one in the middle, the active one."""
