@@ -17,11 +17,18 @@ from atonce.engine.mirror import Mirror
 from atonce.engine.observer import Event, Observer, Silent, Step
 from atonce.engine.resume import Beginning, refuse_recreated, refuse_without_ledger, resume
 from atonce.engine.statefulness import default_mode, is_stateful
-from atonce.errors import LedgerMismatch, RetriableError, UndeliverableRow, UsageError
+from atonce.errors import (
+    AtOnceError,
+    LedgerMismatch,
+    RefusedError,
+    RetriableError,
+    UndeliverableRow,
+    UsageError,
+)
 from atonce.guarantee import Guarantee
 from atonce.ledger.progress import Progress
 from atonce.sinks.contract import Identity, OpenSink, Sink
-from atonce.sinks.task_errors import of_job
+from atonce.sinks.task_errors import in_words, of_job
 from atonce.sources.contract import Source
 
 STOP_WITHIN_S = 5.0
@@ -134,7 +141,7 @@ class Run:
             if isinstance(failure, UndeliverableRow):
                 raise self._located(failure)
             if not mendable or len(since) >= (_MOST_RESTARTS if isinstance(failure, RetriableError) else 1):
-                raise failure
+                raise self._in_our_words(failure)
             since.append(now)
             self.restarts += 1
             wait_s = min(10.0, 0.2 * 2 ** len(since))
@@ -218,7 +225,7 @@ class Run:
         except UsageError:
             raise
         except Exception as error:
-            raise UsageError(f"the transform of {self.job.name!r} fails: {_first_line(error)}") from error
+            raise UsageError(f"the transform of {self.job.name!r} fails: {in_words(error)}") from error
         accepts = getattr(self._sink, "accepts", None)
         if accepts is not None and not self.job.encoded:
             accepts(df.schema)
@@ -245,6 +252,16 @@ class Run:
         topic, _, partition = found[0].rpartition("/")
         return UndeliverableRow(f"input {topic!r} partition {partition} offset {found[1]}: {failure}")
 
+    def _in_our_words(self, failure: BaseException) -> BaseException:
+        if isinstance(failure, AtOnceError) or not _from_spark(failure):
+            return failure
+        told = RefusedError(
+            f"a batch of {self.job.name!r} failed: {in_words(failure)}. Nothing of it was recorded as delivered. "
+            "Next: correct the transform or the input, and run it again."
+        )
+        told.__cause__ = failure
+        return told
+
     def _record_first(self, first: Progress) -> None:
         for left in reversed(range(5)):
             try:
@@ -269,8 +286,8 @@ class Run:
         self.job.observer.on_event(Event(step=step, pipeline=self.job.name, facts=facts))
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def _from_spark(error: BaseException) -> bool:
+    return type(error).__module__.startswith(("pyspark", "py4j"))
 
 
 def _parts(fingerprint: str) -> dict[str, str]:

@@ -19,9 +19,9 @@ _PASSING = (
     "Unable to acquire",
     "Could not connect to the Python worker",
     "CANNOT_OPEN_SOCKET",
+    "Python worker failed to connect back",
     "MetadataFetchFailedException",
 )
-_CANCELLED = ("cancelled", "SparkContext was shut down", "StreamingQuery has been stopped", "InterruptedException")
 
 
 def of_job(error: BaseException) -> BaseException:
@@ -40,8 +40,15 @@ def of_job(error: BaseException) -> BaseException:
     return error
 
 
-def was_cancelled(error: BaseException) -> bool:
-    return any(sign in str(error) for sign in _CANCELLED)
+def in_words(error: BaseException) -> str:
+    """What went wrong in the user's own code, without Spark's and Java's stack traces."""
+    text = str(error)
+    traceback = text.rfind("Traceback (most recent call last)")
+    if traceback >= 0:
+        for line in text[traceback:].splitlines()[1:]:
+            if line.strip() and not line.startswith((" ", "\t")):
+                return line.strip()
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
 
 
 def _client_error(name: str) -> object:

@@ -1,0 +1,46 @@
+"""What a failed Spark job means: ours by name, passing trouble, or the user's own code."""
+
+from __future__ import annotations
+
+import pytest
+
+from atonce.client.errors import ConnectionLost
+from atonce.errors import AttemptAborted, DataLossError, RetriableError
+from atonce.sinks.task_errors import in_words, of_job
+
+JOB = """An error occurred while calling o1.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure
+Traceback (most recent call last):
+  File "x.py", line 1, in f
+    raise it
+{}
+
+\tat org.apache.spark.api.python.BasePythonRunner.handle
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "message"),
+    [
+        ("atonce.errors.AttemptAborted: out/0 was leased", AttemptAborted, "out/0 was leased"),
+        ("atonce.errors.DataLossError: offsets 5 to 9 are gone", DataLossError, "offsets 5 to 9 are gone"),
+        ("atonce.client.errors.ConnectionLost: node 1 hung up", ConnectionLost, "node 1 hung up"),
+    ],
+)
+def test_our_own_errors_are_found_again_by_name(line: str, kind: type[Exception], message: str) -> None:
+    found = of_job(RuntimeError(JOB.format(line)))
+    assert type(found) is kind
+    assert str(found) == message
+
+
+@pytest.mark.parametrize(
+    "sign", ["Python worker exited unexpectedly (crashed)", "ExecutorLostFailure (executor 1 exited)", "FetchFailed(x)"]
+)
+def test_lost_tasks_are_passing_trouble(sign: str) -> None:
+    assert isinstance(of_job(RuntimeError(JOB.format(sign))), RetriableError)
+
+
+def test_the_users_own_error_stays_itself_and_is_told_in_one_line() -> None:
+    error = RuntimeError(JOB.format("ZeroDivisionError: division by zero"))
+    assert of_job(error) is error
+    assert in_words(error) == "ZeroDivisionError: division by zero"
