@@ -114,8 +114,12 @@ def _check_client(
 
 def _write(state: LogState, incoming: Sequence[Incoming], leader_epoch: int, now_ms: int) -> None:
     """Give the batches their places and write them with one call; cut back if the disk refuses."""
-    total = sum(batch.header.size for batch in incoming)
-    if _should_roll(state, incoming, total, now_ms):
+    total, count, latest = 0, 0, -1
+    for header, _ in incoming:
+        total += header.size
+        count += header.last_offset_delta + 1
+        latest = max(latest, header.max_timestamp)
+    if _should_roll(state, total, count, latest, now_ms):
         roll(state, now_ms)
     active = state.active
     start = active.size
@@ -133,11 +137,11 @@ def _write(state: LogState, incoming: Sequence[Incoming], leader_epoch: int, now
             f"back; free some space, the producer may try again"
         ) from error
     position = start
-    for batch in incoming:
-        offset = active.end_offset
-        active.note_batch(batch.header, offset, position, batch.header.size)
+    for header, _ in incoming:
+        offset, size = active.end_offset, header.size
+        active.note_batch(header, offset, position, size)
         state.epochs.note(leader_epoch, offset)
-        position += batch.header.size
+        position += size
     state.bytes_since_checkpoint += total
     state.batches_since_checkpoint += len(incoming)
 
@@ -149,17 +153,15 @@ def _cut_back(state: LogState, segment: Segment, size: int) -> None:
         raise state.go_offline(f"cutting {segment.file.path} back to {size} bytes", error) from error
 
 
-def _should_roll(state: LogState, incoming: Sequence[Incoming], total: int, now_ms: int) -> bool:
+def _should_roll(state: LogState, total: int, count: int, latest: int, now_ms: int) -> bool:
     active, config = state.active, state.config
     if active.size == 0:
         return False
     if active.size + total > config.segment_bytes:
         return True
-    count = sum(batch.header.last_offset_delta + 1 for batch in incoming)
     if active.end_offset + count - active.base_offset > MAX_RELATIVE_OFFSET:
         return True
     first = active.loaded_indexes().first_timestamp
-    latest = max(batch.header.max_timestamp for batch in incoming)
     waited = latest - first if first >= 0 and latest >= 0 else now_ms - active.created_ms
     return waited > config.segment_ms
 

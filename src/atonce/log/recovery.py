@@ -167,7 +167,7 @@ class _Recovery:
         raise self._corrupt(path, 0, f"the segment is missing; {point.position} bytes of it were acknowledged")
 
     def _newest_snapshot(self) -> tuple[Snapshot, RecoveryPoint]:
-        """The newest from which all of the tail is replayed, else the beginning; and what the snapshots prove synced."""
+        """The newest from which all of the tail is replayed, else the beginning; and what snapshots prove synced."""
         tail_sizes = {segment.base_offset: segment.file.size() for segment in self.tail}
         starts = {segment.base_offset for segment in self.sealed}
         first = min(starts, default=self.tail[0].base_offset)

@@ -5,7 +5,7 @@ Only a compacted topic has its records looked at, because each of them needs a k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from atonce.log.config import LogConfig
 from atonce.log.errors import (
@@ -37,8 +37,7 @@ from atonce.records.record import decompressed, iter_records
 PLACE_SIZE = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(NamedTuple):
     """A batch that may be appended: its header and its bytes after the first 16, which depend on its place."""
 
     header: BatchHeader
@@ -51,9 +50,8 @@ class Incoming:
 def accept(buffer: Buffer, config: LogConfig, origin: AppendOrigin, now_ms: int) -> list[Incoming]:
     """The batches in the buffer, checked and ready to be placed; a LogError says what is wrong with them."""
     try:
-        found = split(buffer)
-        if not found:
-            raise InvalidBatch("there is no batch")
+        first = read_header(buffer)
+        found = [(0, first)] if first.size == len(buffer) else split(buffer)
         for position, header in found:
             verify(buffer, position, header)
     except ChecksumMismatch as error:
