@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from atonce.log.producer_state import NO_OFFSET, ProducerEntry
 from atonce.log.results import AbortedTxn
-from atonce.records.batch import BatchHeader, assemble, attributes
+from atonce.records.batch import COMPRESSION_MASK, BatchHeader, assemble, attributes
 from atonce.records.compression import compress
 from atonce.records.record import Record, decode_record, decompressed, encode_record, read_marker, record_bounds
 
@@ -134,7 +134,10 @@ class Cleaner:
             needed = header.last_offset == entry.last_data_offset
         else:
             needed = header.is_control and header.producer_epoch == entry.epoch
-        return assemble(header._replace(record_count=0), b"") if needed else None
+        if not needed:
+            return None
+        plain = header.attributes & ~COMPRESSION_MASK  # no codec can unpack nothing
+        return assemble(header._replace(record_count=0, attributes=plain), b"")
 
     def _with_horizon(self, header: BatchHeader, batch: memoryview) -> bytes:
         body = decompressed(batch, header)

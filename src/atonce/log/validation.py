@@ -18,6 +18,7 @@ from atonce.log.errors import (
 from atonce.log.results import AppendOrigin
 from atonce.log.storage import Buffer
 from atonce.records.batch import (
+    COMPRESSION_MASK,
     HEADER_SIZE,
     NO_SEQUENCE,
     NO_TIMESTAMP,
@@ -141,6 +142,6 @@ def _recompressed(header: BatchHeader, batch: memoryview, wanted: Compression) -
         records = decompressed(batch, header)
     except DecompressionFailed as error:
         raise InvalidRecord(f"append refused: {error}") from error
-    changed = header._replace(attributes=(header.attributes & ~0x07) | int(wanted))
+    changed = header._replace(attributes=(header.attributes & ~COMPRESSION_MASK) | int(wanted))
     packed = assemble(changed, compress(wanted, records))
     return read_header(packed), memoryview(packed)

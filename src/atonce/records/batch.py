@@ -31,7 +31,7 @@ NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 MAX_SEQUENCE = 2**31 - 1
 
-_COMPRESSION = 0x07
+COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
@@ -89,7 +89,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        code = self.attributes & _COMPRESSION
+        code = self.attributes & COMPRESSION_MASK
         if code > Compression.ZSTD:
             raise InvalidBatch(f"batch at offset {self.base_offset}: {code} is no compression codec (0 to 4)")
         return Compression(code)

@@ -118,7 +118,9 @@ def build_marker(
 
 
 def read_marker(batch: Buffer) -> Marker | None:
-    """What a control batch says about its transaction; None for other control batches."""
+    """What a control batch says about its transaction; None for other control batches and for emptied ones."""
+    if read_header(batch).record_count == 0:
+        return None
     for record in iter_records(batch):
         if record.key is None or len(record.key) < _CONTROL_KEY.size:
             break
@@ -134,6 +136,8 @@ def read_marker(batch: Buffer) -> Marker | None:
 def iter_records(batch: Buffer, *, limit: int = DEFAULT_LIMIT) -> Iterator[Record]:
     """Every record of one whole batch. InvalidBatch or DecompressionFailed if it is not well-formed."""
     header = read_header(batch)
+    if header.record_count == 0:
+        return  # all that compaction left is the header
     body = decompressed(batch, header, limit=limit)
     for start, end in record_bounds(body, header.record_count):
         record = decode_record(body, start, end, header.base_offset, header.base_timestamp)

@@ -13,7 +13,7 @@ from atonce.log.errors import CorruptMessage, KafkaStorageError
 from atonce.log.partition_log import PartitionLog
 from atonce.records.batch import verify
 from atonce.records.compression import Compression
-from atonce.records.record import Record, build_batch, iter_records
+from atonce.records.record import Record, build_batch, iter_records, read_marker
 
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=600, retention_ms=-1, delete_retention_ms=1_000)
 FILLER = b"x" * 40
@@ -240,6 +240,27 @@ def test_producer_state_survives_compaction(topic: Compacted, snapshots: str) ->
     retry = build_batch([(b"a", b"2")], timestamp_ms=0, producer_id=9, producer_epoch=2, base_sequence=2)
     assert topic.log.append(retry).duplicate
     assert topic.log.append(retry).base_offset == 2
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_an_emptied_batch_is_readable(topic: Compacted, compression: Compression) -> None:
+    """All that is left of a producer's last batch is its header; nobody may stumble over it."""
+    topic.put((b"a", b"1"), compression=compression, producer_id=9, producer_epoch=0, base_sequence=0)
+    begin(topic, 5, (b"a", b"2"))
+    topic.log.append_marker(5, 1, True, 0)
+    topic.put((b"a", b"3"))
+    topic.roll()
+    for _ in range(3):
+        topic.log.compact(force=True)
+        topic.clock.now_ms += 1_001
+    empty = [(header, batch) for header, batch in read_all(topic.log) if header.record_count == 0]
+    assert {header.producer_id for header, _ in empty} == {9, 5}
+    for header, batch in empty:
+        verify(batch, 0, header)
+        assert list(iter_records(batch)) == []
+        assert not header.is_control or read_marker(batch) is None
+    topic.reopen()
+    assert committed(topic) == [(b"a", b"3")]
 
 
 def test_neighbouring_segments_are_merged(topic: Compacted) -> None:
