@@ -142,7 +142,8 @@ class ConsumerRequests:
         if current != group.currents.get(member_id):
             draft.emit(CurrentAssignment(group.group_id, member_id, current))
         self._schedule(draft.turn, group, member_id)
-        told_all = request.rebalance_timeout_ms > 0 and request.topics is not None and request.owned is not None
+        subscribed = request.topics is not None or request.regex is not None
+        told_all = request.rebalance_timeout_ms > 0 and subscribed and request.owned is not None
         tell = request.epoch == 0 or told_all or flat(current.assigned) != flat(before.assigned)
         return HeartbeatAnswer(
             member_id=member_id,

@@ -254,9 +254,7 @@ class GroupCoordinator:
         answers: dict[str, ErrorCode] = {}
         for group_id in group_ids:
             group = self._groups.get(group_id)
-            if not group_id:
-                answers[group_id] = ErrorCode.invalid_group_id
-            elif group is None:
+            if group is None:
                 answers[group_id] = ErrorCode.group_id_not_found
             elif group.state not in (ClassicState.EMPTY, ConsumerState.EMPTY):
                 answers[group_id] = ErrorCode.non_empty_group

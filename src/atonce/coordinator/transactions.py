@@ -258,7 +258,7 @@ class TransactionCoordinator:
         if states:
             tests.append(lambda m: m.state in states)
         if longer_than_ms >= 0:
-            tests.append(lambda m: m.start_ms >= 0 and now_ms - m.start_ms > longer_than_ms)
+            tests.append(lambda m: now_ms - m.start_ms > longer_than_ms)
         if pattern is not None:
             tests.append(lambda m: pattern.fullmatch(m.transactional_id) is not None)
         return [m for m in self._transactions.values() if all(test(m) for test in tests)]

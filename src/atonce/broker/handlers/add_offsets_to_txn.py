@@ -18,8 +18,6 @@ MAX_VERSION = 4
 
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
-    if not request.group_id:
-        return context.reply(error_code=ErrorCode.invalid_group_id)
     try:
         error = await broker.coordination.transaction(
             lambda now_ms: broker.coordination.transactions.add_partitions(

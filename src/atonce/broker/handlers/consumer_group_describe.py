@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from atonce.broker.context import Context
+from atonce.broker.handlers.describe_groups import ALL_OPERATIONS
 from atonce.broker.messages import ErrorCode
 from atonce.coordinator.consumer import ConsumerGroup
 from atonce.coordinator.consumer_records import Assignment
@@ -20,7 +21,12 @@ _NEW_PROTOCOL_MEMBER = 1
 
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
-    return context.reply(groups=[_describe(broker, group_id) for group_id in request.group_ids])
+    described = [_describe(broker, group_id) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in described:
+            if group["error_code"] is ErrorCode.none:
+                group["authorized_operations"] = ALL_OPERATIONS
+    return context.reply(groups=described)
 
 
 def _describe(broker: Any, group_id: str) -> dict[str, Any]:

@@ -16,15 +16,22 @@ API_KEY = 15
 MIN_VERSION = 0
 MAX_VERSION = 6
 
+# Without an authorizer everyone may do all that can be done to a group: one bit for each of Kafka's operations
+# read, delete, describe, describe configs and alter configs.
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
     groups = broker.coordination.groups
-    return context.reply(groups=[_describe(groups, context, group_id) for group_id in request.groups])
+    described = [_describe(groups, context, group_id) for group_id in request.groups]
+    if getattr(request, "include_authorized_operations", False):
+        for group in described:
+            if group["error_code"] is ErrorCode.none:
+                group["authorized_operations"] = ALL_OPERATIONS
+    return context.reply(groups=described)
 
 
 def _describe(groups: Any, context: Context, group_id: str) -> dict[str, Any]:
-    if not group_id:
-        return {"group_id": group_id, "error_code": ErrorCode.invalid_group_id, "group_state": ""}
     group: ClassicGroup | None = groups.describe_group(group_id)
     if group is None:
         missing = {"group_id": group_id, "group_state": ClassicState.DEAD.value}

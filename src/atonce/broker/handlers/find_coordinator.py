@@ -23,8 +23,9 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
     coordinators = [_find(broker, key_type, key) for key in keys]
     if context.version >= 4:
         return context.reply(coordinators=coordinators)
-    coordinators[0].pop("key")
-    return context.reply(**coordinators[0])
+    (found,) = coordinators
+    message = found["error_message"] or "NONE"  # as Kafka spells it in these versions
+    return context.reply(**{name: v for name, v in found.items() if name != "key"} | {"error_message": message})
 
 
 def _find(broker: Any, key_type: int, key: str) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def _find(broker: Any, key_type: int, key: str) -> dict[str, Any]:
     return {
         "key": key,
         "error_code": ErrorCode.none,
-        "error_message": "NONE",
+        "error_message": "",
         "node_id": broker.node_id,
         "host": broker.host,
         "port": broker.port,
