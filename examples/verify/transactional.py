@@ -4,6 +4,7 @@ atonce verify --app "python examples/verify/transactional.py {servers} {input} {
     --expect effectively-once
 """
 
+import os
 import sys
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -33,9 +34,11 @@ while True:
         for message in batch:
             producer.produce(target, key=message.key(), value=message.value())
         producer.send_offsets_to_transaction(
-            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 30
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 10
         )
-        producer.commit_transaction(30)
+        producer.commit_transaction(10)
     except KafkaException as error:
         # Simplest and safe: die. The next start fences this producer, aborts, and reads from the committed offsets.
-        sys.exit(f"transaction failed: {error}")
+        # At once, without destructors: librdkafka can hang in them while a transaction is in doubt.
+        print(f"transaction failed: {error}", file=sys.stderr, flush=True)
+        os._exit(1)

@@ -164,10 +164,7 @@ class Stage:
         scene.limits = replace(self.limits, drain_s=4 * self.limits.drain_s)
         try:
             scene.start()
-            scene.send_tail()
-            if not self.subject.endless:
-                self._again(scene)
-            drained = scene.drain()
+            drained = self._to_the_end(scene)
             checked = audit(scene, None, drained)
             bad = [f for f in checked.findings if f.anomaly not in ALLOWED[Guarantee.EFFECTIVELY_ONCE]]
             if scene.refusal is not None or not drained:
@@ -203,12 +200,17 @@ class Stage:
         self.tell("clean run", result)
         return result
 
-    def _again(self, scene: Scene) -> None:
-        """A pipeline that drains and ends is run once more for what came meanwhile."""
-        scene.until(lambda: self.subject.ending(0) is not None, scene.limits.drain_s, "the end of the clean run")
-        ended = self.subject.ending(0)
-        if ended is not None and ended.code == 0:
+    def _to_the_end(self, scene: Scene) -> bool:
+        """The rest of the input comes, and all of it is dealt with."""
+        scene.send_tail()
+        if not self.subject.endless and self.subject.running(0):
+            # It planned its end before the rest came: let it end, then run it once more.
+            if not scene.drain() or scene.refusal is not None:
+                return scene.refusal is not None
             scene.start()
+        elif not self.subject.running(0):
+            scene.start()
+        return scene.drain()
 
     def _learn(self, scene: Scene) -> None:
         history = scene.history
@@ -258,10 +260,7 @@ class Stage:
                 variant.play(scene)
             except NotFired as error:
                 return self._told(self._result(variant, State.NOT_EXERCISED, str(error), scene, began))
-            scene.send_tail()
-            if not self.subject.running(0):
-                scene.start()
-            drained = scene.drain()
+            drained = self._to_the_end(scene)
             checked = audit(scene, self.oracle, drained)
             return self._told(self._judge(variant, scene, checked.findings, len(checked.outs), began))
         except (AtOnceError, OSError) as error:

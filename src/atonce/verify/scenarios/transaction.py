@@ -58,6 +58,9 @@ def late_produce(scene: Scene) -> None:
 def late_end(scene: Scene) -> None:
     """An EndTxn arrives when the next transaction is open. Protocol 1 cannot tell them apart; 2 can, by epoch."""
     late = scene.rule("end_txn", action=Action.DELAY, nth=scene.some("end_txn", most=2))
+    # The next transaction stands still, half written, until the late request has been answered.
+    half = scene.rule("txn_offset_commit", action=Action.STALL, nth=late.nth + 1)
+    scene.after.append(half.release)
     scene.start()
     scene.strike(late)
     since = late.fired_at or 0.0
@@ -69,6 +72,7 @@ def late_end(scene: Scene) -> None:
     scene.until(next_is_open, scene.limits.fire_s, "the next transaction")
     late.release()
     late.wait_released(15)
+    half.release()
 
 
 def shorten(request: Request, facts: Facts) -> Request:
