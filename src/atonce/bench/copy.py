@@ -93,6 +93,7 @@ def figures(work: Work, steps: list[Point], meter: Meter, delivered: int) -> Run
             RATE: rate,
             MEGABYTES: rate * work.size / 1e6,
             CPU: cost.cpu_s / (moved / 1e6),
+            "of it JVM": cost.jvm_cpu_s / (moved / 1e6),
             MEMORY: cost.peak_mb,
             "grown MB": cost.grown_mb,
             "broker CPU s per million": cost.broker_cpu_s / (moved / 1e6),

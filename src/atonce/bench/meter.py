@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -21,6 +22,8 @@ class Cost:
 
     elapsed_s: float
     cpu_s: float
+    jvm_cpu_s: float
+    """The part of `cpu_s` that Java processes used."""
     broker_cpu_s: float
     peak_mb: float
     grown_mb: float
@@ -32,6 +35,7 @@ class Cost:
 class _Sample:
     at: float
     own_s: float
+    jvm_s: float
     broker_s: float
     machine_s: float
 
@@ -43,6 +47,7 @@ class Meter:
         self._root, self._brokers = root, brokers or []
         self._samples: list[_Sample] = []
         self._peaks: list[tuple[float, float]] = []
+        self._java: set[int] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bench-meter", daemon=True)
 
@@ -65,6 +70,7 @@ class Meter:
         return Cost(
             elapsed_s=elapsed,
             cpu_s=own,
+            jvm_cpu_s=last.jvm_s - first.jvm_s,
             broker_cpu_s=broker,
             peak_mb=peak,
             grown_mb=self._memory_mb(end) - self._memory_mb(begin),
@@ -84,14 +90,17 @@ class Meter:
                 self._peaks.append((time.monotonic(), sum(_proportional_mb(pid) for pid in self._tree(self._root))))
 
     def _sample(self) -> None:
-        own = sum(self._cpu_s(pid) for pid in self._tree(self._root))
-        broker = sum(self._cpu_s(pid) for root in self._brokers for pid in self._tree(root))
+        used = {pid: _cpu_s(pid) for pid in self._tree(self._root)}
+        own = sum(used.values())
+        jvm = sum(seconds for pid, seconds in used.items() if self._is_java(pid))
+        broker = sum(_cpu_s(pid) for root in self._brokers for pid in self._tree(root))
         busy = psutil.cpu_times()
         machine = busy.user + busy.system + busy.nice + busy.irq + busy.softirq
         # A process whose parent has not reaped it yet disappears for a moment: a sum never runs backwards.
         if self._samples:
-            own, broker = max(own, self._samples[-1].own_s), max(broker, self._samples[-1].broker_s)
-        self._samples.append(_Sample(time.monotonic(), own, broker, machine))
+            last = self._samples[-1]
+            own, jvm, broker = max(own, last.own_s), max(jvm, last.jvm_s), max(broker, last.broker_s)
+        self._samples.append(_Sample(time.monotonic(), own, jvm, broker, machine))
 
     def _at(self, moment: float) -> _Sample:
         samples = self._samples
@@ -105,6 +114,7 @@ class Meter:
         return _Sample(
             moment,
             a.own_s + (b.own_s - a.own_s) * part,
+            a.jvm_s + (b.jvm_s - a.jvm_s) * part,
             a.broker_s + (b.broker_s - a.broker_s) * part,
             a.machine_s + (b.machine_s - a.machine_s) * part,
         )
@@ -117,14 +127,22 @@ class Meter:
         except psutil.NoSuchProcess:
             return []
 
-    @staticmethod
-    def _cpu_s(pid: int) -> float:
-        """User and system time of a process and of the children it has reaped."""
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        except OSError:
-            return 0.0
-        return sum(int(field) for field in fields[11:15]) * _TICK_S
+    def _is_java(self, pid: int) -> bool:
+        # Asked again while it is not: a script may still turn into Java, and keeps its process id.
+        if pid not in self._java:
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text().strip() == "java":
+                    self._java.add(pid)
+        return pid in self._java
+
+
+def _cpu_s(pid: int) -> float:
+    """User and system time of a process and of the children it has reaped."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(int(field) for field in fields[11:15]) * _TICK_S
 
 
 def _proportional_mb(pid: int) -> float:
