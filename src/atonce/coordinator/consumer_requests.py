@@ -139,9 +139,10 @@ class ConsumerRequests:
             group.owned_by_others(member_id),
             request.owned,
         )
-        if current != group.currents.get(member_id):
+        stepped = current != group.currents.get(member_id)
+        if stepped:
             draft.emit(CurrentAssignment(group.group_id, member_id, current))
-        self._schedule(draft.turn, group, member_id)
+        self._schedule(draft.turn, group, member_id, stepped=stepped)
         subscribed = request.topics is not None or request.regex is not None
         told_all = request.rebalance_timeout_ms > 0 and subscribed and request.owned is not None
         tell = request.epoch == 0 or told_all or flat(current.assigned) != flat(before.assigned)
@@ -284,19 +285,20 @@ class ConsumerRequests:
         draft.emit(TargetAssignment(group_id, member_id, None))
         draft.emit(ConsumerMemberRecord(group_id, member_id, None))
 
-    def _schedule(self, turn: Turn, group: ConsumerGroup, member_id: str) -> None:
+    def _schedule(self, turn: Turn, group: ConsumerGroup, member_id: str, *, stepped: bool) -> None:
+        """Each time a member is asked to give partitions back, it has its whole rebalance time-out to do so."""
         session_ms = self._config.group_consumer_session_timeout_ms
         self._timers.set(("consumer-session", group.group_id, member_id), turn.now_ms + session_ms)
         revoke: TimerKey = ("consumer-revoke", group.group_id, member_id)
         if group.current(member_id).state is not MemberState.UNREVOKED_PARTITIONS:
             self._timers.cancel(revoke)
-        elif self._timers.deadline(revoke) is None:
+        elif stepped:
             self._timers.set(revoke, turn.now_ms + group.members[member_id].rebalance_timeout_ms)
 
     def recovered(self, turn: Turn, group: ConsumerGroup) -> None:
         """After a restart every member has a session's time to be heard of."""
         for member_id in group.members:
-            self._schedule(turn, group, member_id)
+            self._schedule(turn, group, member_id, stepped=True)
 
 
 class _Draft:
