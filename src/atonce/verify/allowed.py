@@ -19,9 +19,7 @@ class Anomaly(StrEnum):
     UNSEEN = "unseen"  # acknowledged and committed, yet no reader gets it
     REORDERED = "nonmonotonic-send"  # output of one key out of the order of its input
     NONMONOTONIC_POLL = "nonmonotonic-poll"  # a reader was sent back
-    POLL_SKIP = "poll-skip"  # a reader was sent past data that is there
     INCONSISTENT_OFFSETS = "inconsistent-offsets"  # one offset, two contents
-    G1C = "G1c"  # two transactions, each of which read what the other wrote
     HANGING = "hanging-txn"  # a transaction never ends and holds the last stable offset back
     ZOMBIE = "zombie-write"  # a request of a fenced epoch took effect
     STUCK = "stuck"  # no progress after the fault has passed

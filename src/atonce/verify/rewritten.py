@@ -40,7 +40,8 @@ def _source(source: Any, names: Names, records_per_batch: int) -> Any:
         )
     kind = type(source).__name__
     if kind == "Files":
-        return _with(source, {"path": str(names.scratch / "in")})
+        options = {**dict(source.options), "maxFilesPerTrigger": "2"}
+        return _with(source, {"path": str(names.scratch / "in"), "options": options})
     raise UsageError(f"verify cannot feed a {kind} source yet. Next: verify the part after it, from a Kafka topic.")
 
 

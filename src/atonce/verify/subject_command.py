@@ -134,6 +134,9 @@ class CommandSubject:
     def hold_at(self, step: Step, nth: int, batch_from: int = 0) -> StepRule:
         raise UsageError("a command has no steps to be held at; its faults come from the wire")
 
+    def larger_batches(self) -> None:
+        return None
+
     def workers(self) -> list[int]:
         return []
 

@@ -87,6 +87,9 @@ class Subject(Protocol):
 
     def hold_at(self, step: Step, nth: int, batch_from: int = 0) -> StepRule: ...
 
+    def larger_batches(self) -> None:
+        """From its next start on, the pipeline takes half as much again into each batch."""
+
     def workers(self) -> list[int]:
         """Process ids of Spark's Python workers."""
 

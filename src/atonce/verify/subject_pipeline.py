@@ -119,10 +119,17 @@ class PipelineSubject:
         self._names, self._history = names, history
         self._endings.clear()
         self._holds = []
+        self._write(self._per_batch)
+
+    def _write(self, per_batch: int) -> None:
         from pyspark import cloudpickle
 
-        made = rewritten(self._original, self.level, names, self._per_batch)
-        self._pickle(names).write_bytes(cloudpickle.dumps(made))
+        if self._names is not None:
+            made = rewritten(self._original, self.level, self._names, per_batch)
+            self._pickle(self._names).write_bytes(cloudpickle.dumps(made))
+
+    def larger_batches(self) -> None:
+        self._write(self._per_batch + self._per_batch // 2)
 
     def _pickle(self, names: Names) -> Path:
         return names.scratch / "pipeline.pickle"

@@ -70,8 +70,10 @@ def checkpoint_deleted(scene: Scene) -> None:
 
 @scenario("F21", "checkpoint-behind", may_refuse=True)
 def checkpoint_behind(scene: Scene) -> None:
-    """The newest planned batch and the commits of the last two are gone, as from an older copy."""
+    """The newest planned batch and the commits of the last two are gone, as from an older copy; and more input is there
+    than when it was made, so that the next batch is planned larger."""
     folder = _stopped_after_some_batches(scene)
+    scene.subject.larger_batches()
     planned = sorted((p for p in (folder / "offsets").iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
     last = int(planned[-1].name)
     for name in (f"offsets/{last}", f"commits/{last}", f"commits/{last - 1}"):

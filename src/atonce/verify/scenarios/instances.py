@@ -51,6 +51,28 @@ def zombie(scene: Scene) -> None:
     scene.dismiss()
 
 
+@scenario("F16", "takeover-races-commit", needs=(Need.SPARK, Need.TRANSACTIONS))
+def takeover_races_commit(scene: Scene) -> None:
+    """The older instance commits while the newer one is about to fence it: what it reads must be what stands then."""
+    held = scene.hold_at(Step.COMMITTING)
+    scene.start()
+    scene.strike(held)
+    fencing = scene.rule("init_producer_id", action=Action.STALL)
+    scene.after.append(fencing.release)
+    scene.subject.start(1)
+    scene.until(lambda: fencing.fired, scene.limits.fire_s, "the newer instance's InitProducerId")
+    since = time.time()
+    held.release()
+    scene.until(
+        lambda: any(e.at > since and e.acknowledged and e.facts.committed for e in scene.history.of("end_txn")),
+        scene.limits.fire_s,
+        "the older instance's commit",
+    )
+    fencing.release()
+    scene.until(lambda: scene.subject.ending(1) is not None, scene.limits.drain_s, "the newer instance's end")
+    scene.until(lambda: scene.subject.ending(0) is not None, scene.limits.drain_s, "the older instance's end")
+
+
 @scenario("F18", "rebalance", needs=(Need.GROUP,))
 def rebalance(scene: Scene) -> None:
     """A second member joins in the middle; one member's commit is lost on the way."""
