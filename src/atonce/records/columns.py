@@ -22,7 +22,21 @@ from numba import int64, njit, types
 from atonce.errors import CorruptLogError
 from atonce.records.compression import DEFAULT_LIMIT, Compression, DecompressionFailed, decompress
 from atonce.records.headers import headers_column
-from atonce.records.memory import BYTES, BYTES_IN, INTS, LONGS, TABLE, copy, load16, load32, load64, read_varint
+from atonce.records.memory import (
+    BYTES_IN,
+    LONGS,
+    TABLE,
+    address,
+    copy,
+    load8,
+    load_be16,
+    load_be32,
+    load_be64,
+    read_varint,
+    set_bit,
+    store_i32,
+    store_i64,
+)
 
 HEADER_BYTES = 61
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
@@ -43,134 +57,110 @@ PROBLEMS = {
 @njit(types.UniTuple(int64, 3)(BYTES_IN, TABLE), cache=True, nogil=True)
 def scan(data: Any, table: Any) -> Any:
     """One row per whole batch. Returns (batches, bytes used, problem). A cut last batch is ordinary and left over."""
+    base = address(data)
     at, found, size = 0, 0, len(data)
     while at + 17 <= size:
-        if data[at + 16] != 2:
+        here = base + at
+        if load8(here + 16) != 2:
             return found, at, BAD_MAGIC
-        length = load32(data, at + 8)
+        length = load_be32(here + 8)
         if length < HEADER_BYTES - 12:
             return found, at, BAD_LENGTH
         if at + 12 + length > size:
             break
-        row = table[found]
-        row[AT] = at
-        row[FROM] = at + HEADER_BYTES
-        row[TO] = at + 12 + length
-        row[WHERE] = 0
-        row[BASE_OFFSET] = load64(data, at)
-        row[LAST_OFFSET] = row[BASE_OFFSET] + load32(data, at + 23)
-        row[BASE_TIME] = load64(data, at + 27)
-        row[MAX_TIME] = load64(data, at + 35)
-        row[ATTRIBUTES] = load16(data, at + 21)
-        row[PRODUCER_ID] = load64(data, at + 43)
-        row[COUNT] = load32(data, at + 57)
-        row[SKIP] = 0
-        if row[COUNT] < 0 or load32(data, at + 23) < 0:
+        last_delta, count = load_be32(here + 23), load_be32(here + 57)
+        if count < 0 or last_delta < 0:
             return found, at, BAD_COUNT
+        table[found, AT] = at
+        table[found, FROM] = at + HEADER_BYTES
+        table[found, TO] = at + 12 + length
+        table[found, WHERE] = 0
+        table[found, BASE_OFFSET] = load_be64(here)
+        table[found, LAST_OFFSET] = load_be64(here) + last_delta
+        table[found, BASE_TIME] = load_be64(here + 27)
+        table[found, MAX_TIME] = load_be64(here + 35)
+        table[found, ATTRIBUTES] = load_be16(here + 21)
+        table[found, PRODUCER_ID] = load_be64(here + 43)
+        table[found, COUNT] = count
+        table[found, SKIP] = 0
         found += 1
         at += 12 + length
     return found, at, OK
 
 
-@njit(
-    types.UniTuple(int64, 6)(
-        BYTES_IN, BYTES_IN, TABLE, int64, int64, INTS, BYTES, BYTES, INTS, BYTES, BYTES, LONGS, LONGS, INTS, LONGS
-    ),
-    cache=True,
-    nogil=True,
-)
-def fill(
-    data: Any,
-    unpacked: Any,
-    table: Any,
-    first: Any,
-    stop: Any,
-    key_ends: Any,
-    keys: Any,
-    key_valid: Any,
-    value_ends: Any,
-    values: Any,
-    value_valid: Any,
-    offsets: Any,
-    times: Any,
-    time_types: Any,
-    header_at: Any,
-) -> Any:
-    """Rows with first <= offset < stop. Returns (rows, key nulls, value nulls, problem, batch, headers).
+# What `fill` writes to, as addresses.
+KEY_ENDS, KEYS, KEY_VALID, VALUE_ENDS, VALUES, VALUE_VALID, OFFSETS, TIMES, TIME_TYPES, HEADER_AT = range(10)
 
-    `keys` and `values` are as large as all the records together, so a checked length always fits.
-    `header_at` gets where a row's headers stand, or is empty when nobody asks for them.
+
+@njit(types.UniTuple(int64, 6)(int64, int64, TABLE, int64, int64, LONGS), cache=True, nogil=True)
+def fill(data: Any, unpacked: Any, table: Any, first: Any, stop: Any, out: Any) -> Any:
+    """Rows with first <= offset < stop. Returns (rows, key nulls, value nulls, headers, problem, batch).
+
+    KEYS and VALUES of `out` are as large as all the records together, so a checked length always fits.
+    HEADER_AT gets where a row's headers stand, or is 0 when nobody asks for them.
     """
+    keys, values, header_at = out[KEYS], out[VALUES], out[HEADER_AT]
+    key_ends, value_ends, key_valid, value_valid = out[KEY_ENDS], out[VALUE_ENDS], out[KEY_VALID], out[VALUE_VALID]
+    offsets, times, time_types = out[OFFSETS], out[TIMES], out[TIME_TYPES]
     row, key_at, value_at, key_nulls, value_nulls, headers = 0, 0, 0, 0, 0, 0
-    want_headers = len(header_at) > 0
-    key_ends[0] = 0
-    value_ends[0] = 0
     for number in range(len(table)):
-        batch = table[number]
-        if batch[SKIP]:
+        if table[number, SKIP]:
             continue
-        source = unpacked if batch[WHERE] else data
-        at, end = batch[FROM], batch[TO]
-        append_time = (batch[ATTRIBUTES] & LOG_APPEND_TIME) != 0
-        for _ in range(batch[COUNT]):
-            length, at = read_varint(source, at, end)
+        base = unpacked if table[number, WHERE] else data
+        at, end = base + table[number, FROM], base + table[number, TO]
+        base_offset, base_time = table[number, BASE_OFFSET], table[number, BASE_TIME]
+        append_time = (table[number, ATTRIBUTES] & LOG_APPEND_TIME) != 0
+        for _ in range(table[number, COUNT]):
+            length, at = read_varint(at, end)
             if at < 0 or length < 1 or length > end - at:
-                return row, key_nulls, value_nulls, BAD_RECORD, number, headers
+                return row, key_nulls, value_nulls, headers, BAD_RECORD, number
             record_end = at + length
-            time_delta, at = read_varint(source, at + 1, record_end)
+            time_delta, at = read_varint(at + 1, record_end)
             if at < 0:
-                return row, key_nulls, value_nulls, BAD_RECORD, number, headers
-            offset_delta, at = read_varint(source, at, record_end)
+                return row, key_nulls, value_nulls, headers, BAD_RECORD, number
+            offset_delta, at = read_varint(at, record_end)
             if at < 0:
-                return row, key_nulls, value_nulls, BAD_RECORD, number, headers
-            key_size, at = read_varint(source, at, record_end)
+                return row, key_nulls, value_nulls, headers, BAD_RECORD, number
+            key_size, at = read_varint(at, record_end)
             if at < 0 or key_size > record_end - at:
-                return row, key_nulls, value_nulls, BAD_RECORD, number, headers
+                return row, key_nulls, value_nulls, headers, BAD_RECORD, number
             key_from = at
-            if key_size > 0:
-                at += key_size
-            value_size, at = read_varint(source, at, record_end)
+            value_size, at = read_varint(at + max(key_size, 0), record_end)
             if at < 0 or value_size > record_end - at:
-                return row, key_nulls, value_nulls, BAD_RECORD, number, headers
-            offset = batch[BASE_OFFSET] + offset_delta
+                return row, key_nulls, value_nulls, headers, BAD_RECORD, number
+            offset = base_offset + offset_delta
             if first <= offset and offset < stop:
                 if key_size >= 0:
-                    copy(keys, key_at, source, key_from, key_size)
+                    copy(keys + key_at, key_from, key_size)
                     key_at += key_size
-                    key_valid[row >> 3] |= np.uint8(1 << (row & 7))
+                    set_bit(key_valid, row)
                 else:
                     key_nulls += 1
                 if value_size >= 0:
-                    copy(values, value_at, source, at, value_size)
+                    copy(values + value_at, at, value_size)
                     value_at += value_size
-                    value_valid[row >> 3] |= np.uint8(1 << (row & 7))
+                    set_bit(value_valid, row)
                 else:
                     value_nulls += 1
-                key_ends[row + 1] = key_at
-                value_ends[row + 1] = value_at
-                offsets[row] = offset
-                if append_time:
-                    times[row] = batch[MAX_TIME] * 1000
-                    time_types[row] = 1
-                else:
-                    times[row] = (batch[BASE_TIME] + time_delta) * 1000
-                    time_types[row] = 0
-                if want_headers:
-                    if value_size > 0:
-                        at += value_size
-                    header_count, at = read_varint(source, at, record_end)
-                    if at < 0 or header_count < 0 or header_count > record_end - at:
-                        return row, key_nulls, value_nulls, BAD_RECORD, number, headers
-                    header_at[row * 4] = batch[WHERE]
-                    header_at[row * 4 + 1] = at
-                    header_at[row * 4 + 2] = record_end
-                    header_at[row * 4 + 3] = header_count
-                    headers += header_count
+                store_i32(key_ends + 4 * row + 4, key_at)
+                store_i32(value_ends + 4 * row + 4, value_at)
+                store_i64(offsets + 8 * row, offset)
+                moment = table[number, MAX_TIME] if append_time else base_time + time_delta
+                store_i64(times + 8 * row, moment * 1000)
+                store_i32(time_types + 4 * row, 1 if append_time else 0)
+                if header_at != 0:
+                    count, at = read_varint(at + max(value_size, 0), record_end)
+                    if at < 0 or count < 0 or count > record_end - at:
+                        return row, key_nulls, value_nulls, headers, BAD_RECORD, number
+                    store_i64(header_at + 24 * row, at)
+                    store_i64(header_at + 24 * row + 8, record_end)
+                    store_i64(header_at + 24 * row + 16, count)
+                    headers += count
                 row += 1
             at = record_end
         if at != end:
-            return row, key_nulls, value_nulls, BAD_RECORD, number, headers
-    return row, key_nulls, value_nulls, OK, 0, headers
+            return row, key_nulls, value_nulls, headers, BAD_RECORD, number
+    return row, key_nulls, value_nulls, headers, OK, 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +279,13 @@ def _columns(
     keys, values = np.empty(size, np.uint8), np.empty(size, np.uint8)
     key_valid, value_valid = np.zeros((most + 7) // 8, np.uint8), np.zeros((most + 7) // 8, np.uint8)
     offsets, times, time_types = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int32)
-    header_at = np.empty(most * 4 if headers else 0, np.int64)
-    rows, key_nulls, value_nulls, problem, number, header_count = fill(
-        source, unpacked, table, start, end, key_ends, keys, key_valid, value_ends, values, value_valid,
-        offsets, times, time_types, header_at,
-    )  # fmt: skip
+    header_at = np.empty((most, 3), np.int64) if headers else None
+    key_ends[0] = value_ends[0] = 0
+    written = (key_ends, keys, key_valid, value_ends, values, value_valid, offsets, times, time_types, header_at)
+    addresses = np.array([0 if part is None else part.ctypes.data for part in written], np.int64)
+    rows, key_nulls, value_nulls, header_count, problem, number = fill(
+        source.ctypes.data, unpacked.ctypes.data, table, start, end, addresses
+    )
     if problem:
         raise corrupt(problem, where, int(table[number, AT]), int(table[number, BASE_OFFSET]))
     columns = {
@@ -303,8 +295,8 @@ def _columns(
         "timestamp": pa.Array.from_buffers(pa.timestamp("us", tz="UTC"), rows, [None, pa.py_buffer(times)], 0),
         "timestampType": pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(time_types)], 0),
     }
-    if headers:
-        columns["headers"] = headers_column(source, unpacked, header_at, rows, header_count, where)
+    if header_at is not None:
+        columns["headers"] = headers_column(header_at[:rows], header_count, where)
     return rows, columns
 
 

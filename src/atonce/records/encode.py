@@ -18,21 +18,25 @@ import pyarrow as pa
 from numba import int64, njit, types
 
 from atonce.errors import UndeliverableRow, UsageError
+from atonce.records.arrow import BinaryColumn, binary_column
 from atonce.records.compression import Compression, compress
 from atonce.records.memory import (
     BYTES,
-    BYTES_IN,
     INTS,
     INTS_IN,
     LONGS_IN,
+    address,
+    bit_is_set,
     copy,
+    load_i32,
+    load_i64,
     put_varint,
-    store16,
-    store32,
-    store64,
+    store8,
+    store_be16,
+    store_be32,
+    store_be64,
     varint_size,
 )
-from atonce.records.partitioner import binary_buffers
 
 DEFAULT_MAX_BATCH_BYTES = 900_000
 """Below Kafka's default `max.message.bytes` of 1,048,588, with room for what compression may add."""
@@ -41,7 +45,8 @@ HEADER_BYTES = 61
 RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
 SLICE_BYTES = 1 << 30  # one binary array holds at most 2 GiB
 
-OK, TOO_LARGE, BAD_PARTITION = range(3)
+OK, TOO_LARGE = range(2)
+NONE = BinaryColumn(None, 0, 0, 0, 0)
 
 
 class RowTooLarge(UndeliverableRow):
@@ -71,38 +76,64 @@ class Blobs:
             yield partition, count, blob.as_buffer()
 
 
-COLUMN = (INTS_IN, BYTES_IN, BYTES_IN, int64)  # offsets, data, validity, bit of row 0
+@njit(inline="always")
+def _size(ends: Any, valid: Any, bit: Any, row: Any) -> Any:
+    """Bytes of one row; -1 for null, as Kafka writes it."""
+    if valid != 0 and not bit_is_set(valid, row + bit):
+        return np.int64(-1)
+    return load_i32(ends + 4 * row + 4) - load_i32(ends + 4 * row)
 
 
 @njit(inline="always")
-def _is_null(valid: Any, bit: Any) -> Any:
-    return len(valid) > 0 and not (valid[bit >> 3] >> (bit & 7)) & 1
+def _field_size(size: Any) -> Any:
+    return varint_size(size) + max(size, 0)
 
 
 @njit(inline="always")
-def _put_field(out: Any, at: Any, data: Any, start: Any, size: Any) -> Any:
-    at = put_varint(out, at, size)
+def _put_field(at: Any, origin: Any, size: Any) -> Any:
+    at = put_varint(at, size)
     if size > 0:
-        copy(out, at, data, start, size)
+        copy(at, origin, size)
         at += size
     return at
 
 
-@njit(types.void(BYTES, int64, int64, int64, int64, int64), cache=True, nogil=True)
-def _put_header(out: Any, at: Any, end: Any, count: Any, first_time: Any, last_time: Any) -> None:
-    store64(out, at, 0)
-    store32(out, at + 8, end - at - 12)
-    store32(out, at + 12, -1)
-    out[at + 16] = 2
-    store32(out, at + 17, 0)
-    store16(out, at + 21, 0)
-    store32(out, at + 23, count - 1)
-    store64(out, at + 27, first_time)
-    store64(out, at + 35, last_time)
-    store64(out, at + 43, -1)
-    store16(out, at + 51, -1)
-    store32(out, at + 53, -1)
-    store32(out, at + 57, count)
+@njit(types.void(int64, int64, int64, int64, int64), cache=True, nogil=True)
+def _put_header(at: Any, end: Any, count: Any, first_time: Any, last_time: Any) -> None:
+    store_be64(at, 0)
+    store_be32(at + 8, end - at - 12)
+    store_be32(at + 12, -1)
+    store8(at + 16, 2)
+    store_be32(at + 17, 0)
+    store_be16(at + 21, 0)
+    store_be32(at + 23, count - 1)
+    store_be64(at + 27, first_time)
+    store_be64(at + 35, last_time)
+    store_be64(at + 43, -1)
+    store_be16(at + 51, -1)
+    store_be32(at + 53, -1)
+    store_be32(at + 57, count)
+
+
+@njit(int64(LONGS_IN, int64, int64), cache=True, nogil=True)
+def _headers_size(columns: Any, first: Any, stop: Any) -> Any:
+    name_ends, content_ends, content_valid, content_bit = columns[8], columns[12], columns[14], columns[15]
+    size = np.int64(0)
+    for number in range(first, stop):
+        size += _field_size(_size(name_ends, 0, 0, number))
+        size += _field_size(_size(content_ends, content_valid, content_bit, number))
+    return size
+
+
+@njit(int64(int64, LONGS_IN, int64, int64), cache=True, nogil=True)
+def _put_headers(at: Any, columns: Any, first: Any, stop: Any) -> Any:
+    name_ends, names = columns[8], columns[9]
+    content_ends, contents, content_valid, content_bit = columns[12], columns[13], columns[14], columns[15]
+    for number in range(first, stop):
+        at = _put_field(at, names + load_i32(name_ends + 4 * number), _size(name_ends, 0, 0, number))
+        size = _size(content_ends, content_valid, content_bit, number)
+        at = _put_field(at, contents + load_i32(content_ends + 4 * number), size)
+    return at
 
 
 @njit(types.int64(INTS_IN, int64, INTS, INTS), cache=True, nogil=True)
@@ -124,103 +155,73 @@ def _group(partitions: Any, n_partitions: Any, bounds: Any, order: Any) -> Any:
 
 
 @njit(
-    types.UniTuple(int64, 3)(
-        INTS, INTS, *COLUMN, *COLUMN, LONGS_IN, INTS_IN, *COLUMN, *COLUMN, int64, BYTES, INTS, INTS, INTS
-    ),
+    types.UniTuple(int64, 3)(INTS, INTS, LONGS_IN, int64, LONGS_IN, int64, BYTES, INTS, INTS, INTS),
     cache=True,
     nogil=True,
 )
 def _write(
     bounds: Any,
     order: Any,
-    key_ends: Any,
-    keys: Any,
-    key_valid: Any,
-    key_bit: Any,
-    value_ends: Any,
-    values: Any,
-    value_valid: Any,
-    value_bit: Any,
-    times: Any,
+    columns: Any,
     header_ends: Any,
-    name_ends: Any,
-    names: Any,
-    name_valid: Any,
-    name_bit: Any,
-    content_ends: Any,
-    contents: Any,
-    content_valid: Any,
-    content_bit: Any,
+    times: Any,
     limit: Any,
     out: Any,
     blob_partition: Any,
     blob_count: Any,
     blob_ends: Any,
 ) -> Any:
-    """Returns (blobs, problem, row). `times` has one entry for all rows, or one per row; `header_ends` may be empty."""
-    at, blobs = 0, 0
-    blob_ends[0] = 0
-    per_row_time, with_headers = len(times) > 1, len(header_ends) > 0
+    """Returns (blobs, problem, row).
+
+    `columns`: four numbers (see BinaryColumn) for each of key, value, header names and header values.
+    `header_ends`: address of the list offsets, or 0. `times`: one entry for all rows, or one per row.
+    """
+    key_ends, keys, key_valid, key_bit = columns[0], columns[1], columns[2], columns[3]
+    value_ends, values, value_valid, value_bit = columns[4], columns[5], columns[6], columns[7]
+    rows, moments = address(order), address(times)
+    step = 8 if len(times) > 1 else 0
+    base = address(out)
+    at, blobs = base, 0
     for target in range(len(bounds) - 1):
-        index, stop = bounds[target], bounds[target + 1]
+        index, stop = np.int64(bounds[target]), np.int64(bounds[target + 1])
         while index < stop:
             begin, at, first = at, at + HEADER_BYTES, index
-            base_time = times[order[index]] if per_row_time else times[0]
+            base_time = load_i64(moments + step * load_i32(rows + 4 * index))
             last_time = base_time
             while index < stop:
-                row = order[index]
-                moment = times[row] if per_row_time else base_time
-                time_delta, offset_delta = moment - base_time, np.int64(index - first)
-                key_from, value_from = np.int64(key_ends[row]), np.int64(value_ends[row])
-                key_size = -1 if _is_null(key_valid, row + key_bit) else np.int64(key_ends[row + 1]) - key_from
-                value_size = (
-                    -1 if _is_null(value_valid, row + value_bit) else np.int64(value_ends[row + 1]) - value_from
-                )
+                row = load_i32(rows + 4 * index)
+                moment = load_i64(moments + step * row)
+                time_delta, offset_delta = moment - base_time, index - first
+                key_size = _size(key_ends, key_valid, key_bit, row)
+                value_size = _size(value_ends, value_valid, value_bit, row)
                 size = 1 + varint_size(time_delta) + varint_size(offset_delta)
-                size += varint_size(key_size) + max(key_size, 0) + varint_size(value_size) + max(value_size, 0)
+                size += _field_size(key_size) + _field_size(value_size)
                 header_from, header_to = np.int64(0), np.int64(0)
-                if with_headers:
-                    header_from, header_to = np.int64(header_ends[row]), np.int64(header_ends[row + 1])
-                    for number in range(header_from, header_to):
-                        name_size = np.int64(name_ends[number + 1]) - np.int64(name_ends[number])
-                        size += varint_size(name_size) + name_size
-                        content_size = np.int64(content_ends[number + 1]) - np.int64(content_ends[number])
-                        if _is_null(content_valid, number + content_bit):
-                            size += 1
-                        else:
-                            size += varint_size(content_size) + content_size
+                if header_ends != 0:
+                    header_from, header_to = load_i32(header_ends + 4 * row), load_i32(header_ends + 4 * row + 4)
+                    size += _headers_size(columns, header_from, header_to)
                 size += varint_size(header_to - header_from)
                 if at + varint_size(size) + size - begin > limit:
                     if index == first:
                         return blobs, TOO_LARGE, row
                     break
-                at = put_varint(out, at, size)
-                out[at] = 0
-                at = put_varint(out, at + 1, time_delta)
-                at = put_varint(out, at, offset_delta)
-                at = _put_field(out, at, keys, key_from, key_size)
-                at = _put_field(out, at, values, value_from, value_size)
-                at = put_varint(out, at, header_to - header_from)
-                for number in range(header_from, header_to):
-                    name_size = np.int64(name_ends[number + 1]) - np.int64(name_ends[number])
-                    at = _put_field(out, at, names, np.int64(name_ends[number]), name_size)
-                    content_size = np.int64(content_ends[number + 1]) - np.int64(content_ends[number])
-                    if _is_null(content_valid, number + content_bit):
-                        content_size = np.int64(-1)
-                    at = _put_field(out, at, contents, np.int64(content_ends[number]), content_size)
+                at = put_varint(at, size)
+                store8(at, 0)
+                at = put_varint(at + 1, time_delta)
+                at = put_varint(at, offset_delta)
+                at = _put_field(at, keys + load_i32(key_ends + 4 * row), key_size)
+                at = _put_field(at, values + load_i32(value_ends + 4 * row), value_size)
+                at = put_varint(at, header_to - header_from)
+                if header_to > header_from:
+                    at = _put_headers(at, columns, header_from, header_to)
                 last_time = max(last_time, moment)
                 index += 1
-            _put_header(out, begin, at, index - first, base_time, last_time)
+            _put_header(begin, at, index - first, base_time, last_time)
             blob_partition[blobs] = target
             blob_count[blobs] = index - first
             blobs += 1
-            blob_ends[blobs] = at
+            blob_ends[blobs] = at - base
     return blobs, OK, -1
-
-
-NO_INTS = np.empty(0, np.int32)
-NO_BYTES = np.empty(0, np.uint8)
-NO_HEADERS = (NO_INTS, NO_INTS, NO_BYTES, NO_BYTES, 0, NO_INTS, NO_BYTES, NO_BYTES, 0)
 
 
 def encode(
@@ -259,11 +260,13 @@ def encode(
     out = np.empty(bound + most * HEADER_BYTES, np.uint8)
     blob_partition, blob_count = np.empty(most, np.int32), np.empty(most, np.int32)
     blob_ends = np.empty(most + 1, np.int32)
+    headers, header_ends, *header_columns = (None, 0, NONE, NONE) if headers is None else _header_columns(headers)
+    columns = [binary_column(key), binary_column(value), *header_columns]
+    numbers = np.array([number for column in columns for number in column.numbers], np.int64)
+    blob_ends[0] = 0
     blobs, problem, row = _write(
-        bounds, order, *binary_buffers(key), *binary_buffers(value), times,
-        *(NO_HEADERS if headers is None else _header_buffers(headers)),
-        max_batch_bytes, out, blob_partition, blob_count, blob_ends,
-    )  # fmt: skip
+        bounds, order, numbers, header_ends, times, max_batch_bytes, out, blob_partition, blob_count, blob_ends
+    )
     if problem == TOO_LARGE:
         raise RowTooLarge(
             f"row {row}: its record is larger than a record batch may be ({max_batch_bytes} bytes). "
@@ -323,18 +326,18 @@ def _milliseconds(column: Any) -> Any:
     return np.ascontiguousarray(times, np.int64)
 
 
-def _header_buffers(headers: Any) -> tuple[Any, ...]:
+def _header_columns(headers: Any) -> tuple[Any, int, BinaryColumn, BinaryColumn]:
+    """The array that holds the list offsets, their address, the names, the values."""
     if not pa.types.is_list(headers.type) or not pa.types.is_struct(headers.type.value_type):
         raise UsageError(f"`headers` must be array<struct<key string, value binary>>, got {headers.type}")
-    ends = np.frombuffer(headers.buffers()[1], np.int32)[headers.offset : headers.offset + len(headers) + 1]
     if headers.null_count:  # a null list has no headers, whatever its offsets say
         headers = pa.array(headers.to_pylist(), headers.type)
-        ends = np.asarray(headers.offsets).astype(np.int32)
     pairs = headers.values
     names, contents = pairs.field(0), pairs.field(1)
     if names.null_count:
         raise UndeliverableRow("a header has no key; Kafka needs one")
-    return ends, *binary_buffers(names), *binary_buffers(contents)
+    ends = headers.buffers()[1].address + 4 * headers.offset
+    return headers, ends, binary_column(names), binary_column(contents)
 
 
 def _packed(blob: Any, codec: Compression) -> bytes:

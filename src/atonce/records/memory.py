@@ -1,6 +1,7 @@
-"""Raw memory access for the compiled codec: block copies, unaligned big-endian numbers, varints.
+"""Raw memory access for the compiled codec: addresses instead of arrays, so that no loop counts references.
 
-Nothing here checks bounds; callers do, before each call (see `columns.py`).
+Nothing here checks bounds; callers do, before each call (see `columns.py`). Numbers are big-endian where the name says
+so (`be`), as on Kafka's wire; Arrow's own offsets are native.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core import cgutils
-from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)
@@ -24,102 +24,121 @@ LONGS = types.Array(types.int64, 1, "C")
 TABLE = types.Array(types.int64, 2, "C")
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
-    struct = context.make_array(array_type)(context, builder, array)
-    return builder.gep(struct.data, [index])
+@intrinsic
+def address(typing_context: Any, array: Any) -> Any:
+    """Where an array's data stands. The array must outlive every use of the address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        struct = context.make_array(signature.args[0])(context, builder, args[0])
+        return builder.ptrtoint(struct.data, ir.IntType(64))
+
+    return types.int64(array), codegen
 
 
 @intrinsic
-def copy(typing_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
-    """`target[at : at + size] = source[start : start + size]`, as one memcpy."""
-    if not (isinstance(target, types.Array) and isinstance(source, types.Array)):
-        raise TypingError("copy works on arrays")
-    signature = types.void(target, types.int64, source, types.int64, types.int64)
+def copy(typing_context: Any, to: Any, origin: Any, size: Any) -> Any:
+    """`size` bytes from one address to another; they must not overlap."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to = _pointer(context, builder, signature.args[0], args[0], args[1])
-        origin = _pointer(context, builder, signature.args[2], args[2], args[3])
-        cgutils.raw_memcpy(builder, to, origin, args[4], 1)
+        byte = ir.IntType(8).as_pointer()
+        cgutils.raw_memcpy(builder, builder.inttoptr(args[0], byte), builder.inttoptr(args[1], byte), args[2], 1)
         return context.get_dummy_value()
 
-    return signature, codegen
+    return types.void(types.int64, types.int64, types.int64), codegen
 
 
-def _load(bits: int, swap: bool) -> Any:
+def _load(bits: int, *, swap: bool, signed: bool = True) -> Any:
     @intrinsic
-    def load(typing_context: Any, source: Any, at: Any) -> Any:
-        signature = types.int64(source, types.int64)
-
+    def load(typing_context: Any, at: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
             whole = ir.IntType(bits)
-            value = builder.load(builder.bitcast(pointer, whole.as_pointer()), align=1)
+            value = builder.load(builder.inttoptr(args[0], whole.as_pointer()), align=1)
             if swap:
                 value = builder.bswap(value)
-            return value if bits == 64 else builder.sext(value, ir.IntType(64))
+            if bits == 64:
+                return value
+            return (builder.sext if signed else builder.zext)(value, ir.IntType(64))
 
-        return signature, codegen
+        return types.int64(types.int64), codegen
 
     return load
 
 
-def _store(bits: int) -> Any:
+def _store(bits: int, *, swap: bool) -> Any:
     @intrinsic
-    def store(typing_context: Any, target: Any, at: Any, value: Any) -> Any:
-        signature = types.void(target, types.int64, types.int64)
-
+    def store(typing_context: Any, at: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
             whole = ir.IntType(bits)
-            value = args[2] if bits == 64 else builder.trunc(args[2], whole)
-            builder.store(builder.bswap(value), builder.bitcast(pointer, whole.as_pointer()), align=1)
+            value = args[1] if bits == 64 else builder.trunc(args[1], whole)
+            if swap:
+                value = builder.bswap(value)
+            builder.store(value, builder.inttoptr(args[0], whole.as_pointer()), align=1)
             return context.get_dummy_value()
 
-        return signature, codegen
+        return types.void(types.int64, types.int64), codegen
 
     return store
 
 
-# Big-endian, as on Kafka's wire; signed. `load_le32` is what murmur2 reads.
-load16, load32, load64 = _load(16, True), _load(32, True), _load(64, True)
-load_le32 = _load(32, False)
-store16, store32, store64 = _store(16), _store(32), _store(64)
+load8 = _load(8, swap=False, signed=False)
+load_i32, load_i64 = _load(32, swap=False), _load(64, swap=False)
+load_be16, load_be32, load_be64 = _load(16, swap=True), _load(32, swap=True), _load(64, swap=True)
+store8, store_i32, store_i64 = _store(8, swap=False), _store(32, swap=False), _store(64, swap=False)
+store_be16, store_be32, store_be64 = _store(16, swap=True), _store(32, swap=True), _store(64, swap=True)
+
+
+@njit(inline="always")
+def bit_is_set(bits: Any, number: Any) -> Any:
+    """In a bitmap as Arrow keeps validity."""
+    return (load8(bits + (number >> 3)) >> (number & 7)) & 1 != 0
+
+
+@njit(inline="always")
+def set_bit(bits: Any, number: Any) -> None:
+    at = bits + (number >> 3)
+    store8(at, load8(at) | (1 << (number & 7)))
 
 
 @njit(inline="always")
 def varint_size(value: Any) -> Any:
-    folded = (value << 1) ^ (value >> 63)
-    size = 1
-    while folded > 127 or folded < 0:
-        folded = np.int64(np.uint64(folded) >> np.uint64(7))
+    folded = np.uint64((value << 1) ^ (value >> 63))
+    if folded < np.uint64(1 << 7):
+        return 1
+    if folded < np.uint64(1 << 14):
+        return 2
+    size = 3
+    folded >>= np.uint64(21)
+    while folded:
+        folded >>= np.uint64(7)
         size += 1
     return size
 
 
 @njit(inline="always")
-def put_varint(target: Any, at: Any, value: Any) -> Any:
+def put_varint(at: Any, value: Any) -> Any:
+    """The address after it."""
     folded = np.uint64((value << 1) ^ (value >> 63))
     while folded > np.uint64(127):
-        target[at] = np.uint8((folded & np.uint64(127)) | np.uint64(128))
+        store8(at, np.int64((folded & np.uint64(127)) | np.uint64(128)))
         at += 1
-        folded = folded >> np.uint64(7)
-    target[at] = np.uint8(folded)
+        folded >>= np.uint64(7)
+    store8(at, np.int64(folded))
     return at + 1
 
 
 @njit(inline="always")
-def read_varint(data: Any, at: Any, end: Any) -> Any:
-    """(value, next position); the position is -1 when the bytes end too early or the number is too long."""
+def read_varint(at: Any, end: Any) -> Any:
+    """(value, next address); the address is -1 when the bytes end too early or the number is too long."""
     if at >= end:
         return np.int64(0), np.int64(-1)
-    byte = np.uint64(data[at])
+    byte = np.uint64(load8(at))
     at += 1
     folded = byte & np.uint64(127)
     shift = np.uint64(7)
     while byte > np.uint64(127):
         if at >= end or shift > np.uint64(63):
             return np.int64(0), np.int64(-1)
-        byte = np.uint64(data[at])
+        byte = np.uint64(load8(at))
         at += 1
         folded |= (byte & np.uint64(127)) << shift
         shift += np.uint64(7)
