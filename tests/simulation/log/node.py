@@ -7,6 +7,7 @@ protocol v2 as the Produce, TxnOffsetCommit and EndTxn handlers do.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ from atonce.log.partition_log import PartitionLog
 from atonce.records.record import build_batch, iter_records
 
 SMALL = LogConfig(segment_bytes=1200, index_interval_bytes=200, checkpoint_bytes=800, retention_ms=-1)
+JOURNAL = dataclasses.replace(SMALL, segment_bytes=400, cleanup_policy=frozenset({"compact"}), delete_retention_ms=0)
+JOURNALS = (TopicPartition(TRANSACTION_STATE, 0), TopicPartition(CONSUMER_OFFSETS, 0))
 OUTPUTS = (TopicPartition("out", 0), TopicPartition("out", 1))
 INPUT = TopicPartition("in", 0)
 GROUP = "pipeline"
@@ -95,18 +98,16 @@ class Node:
     def __init__(self, storage: ForgetfulStorage) -> None:
         self.clock = TestClock()
         executor, metrics = Inline(), Metrics()
-        keys = (*OUTPUTS, TopicPartition(TRANSACTION_STATE, 0), TopicPartition(CONSUMER_OFFSETS, 0))
-        self.partitions = {
-            key: Partition(
-                *key, PartitionLog.open(storage, f"{key.topic}-{key.partition}", SMALL, self.clock), executor, metrics
-            )
-            for key in keys
-        }
+        self.partitions: dict[TopicPartition, Partition] = {}
+        for key in (*OUTPUTS, *JOURNALS):
+            config = JOURNAL if key in JOURNALS else SMALL
+            log = PartitionLog.open(storage, f"{key.topic}-{key.partition}", config, self.clock)
+            self.partitions[key] = Partition(*key, log, executor, metrics)
         self.coordination = Coordination(
             transactions=TransactionCoordinator(TransactionConfig()),
             groups=GroupCoordinator(GroupConfig(), Topics()),
-            transaction_journal=PartitionJournal(self.partitions[keys[2]]),
-            group_journal=PartitionJournal(self.partitions[keys[3]]),
+            transaction_journal=PartitionJournal(self.partitions[JOURNALS[0]]),
+            group_journal=PartitionJournal(self.partitions[JOURNALS[1]]),
             markers=self,
             clock_ms=self.clock,
         )
@@ -151,8 +152,7 @@ class Node:
         partition = self.partitions[key]
         guard = partition.log.start_verification(*producer, sequence, supports_epoch_bump=True)
         if guard is not None:
-            code = await self.coordination.add_partitions(transactional_id, producer, [key], transaction_version=2)
-            assert code is ErrorCode.none, code
+            await self._add(transactional_id, producer, key)
         batch = build_batch(
             [(b"k", value)],
             timestamp_ms=self.clock(),
@@ -163,6 +163,15 @@ class Node:
         )
         await partition.durable(partition.append(batch, guard=guard).last_offset)
 
+    async def _add(self, transactional_id: str, producer: ProducerIdAndEpoch, key: TopicPartition) -> None:
+        """Into the transaction; while the last one still completes, ask again as clients do."""
+        for _ in range(1_000):
+            code = await self.coordination.add_partitions(transactional_id, producer, [key], transaction_version=2)
+            if code is not ErrorCode.concurrent_transactions:
+                assert code is ErrorCode.none, code
+                return
+        raise AssertionError(f"{transactional_id} is stuck: its last transaction never completes")
+
     async def produce_plain(self, key: TopicPartition, value: bytes) -> int:
         partition = self.partitions[key]
         result = partition.append(build_batch([(b"k", value)], timestamp_ms=self.clock()))
@@ -170,10 +179,7 @@ class Node:
         return result.base_offset
 
     async def commit_offset(self, transactional_id: str, producer: ProducerIdAndEpoch, offset: int) -> None:
-        code = await self.coordination.add_partitions(
-            transactional_id, producer, [OFFSETS_PARTITION], transaction_version=2
-        )
-        assert code is ErrorCode.none, code
+        await self._add(transactional_id, producer, OFFSETS_PARTITION)
         wanted = [OffsetToCommit(INPUT, offset)]
         await self.coordination.group(
             lambda now: self.coordination.groups.commit_offsets_in_transaction(
@@ -189,6 +195,11 @@ class Node:
         )
         assert answer.error is ErrorCode.none, answer
         return ProducerIdAndEpoch(answer.producer_id, answer.epoch)
+
+    def compact_journals(self) -> int:
+        """What the cleaner does now and then; returns how many journals had something to clean."""
+        self.clock.now_ms += 1
+        return sum(self.partitions[key].log.compact(force=True) for key in JOURNALS)
 
     def committed(self, key: TopicPartition) -> list[bytes]:
         return [record.value for record in committed_records(self.partitions[key].log) if record.value is not None]

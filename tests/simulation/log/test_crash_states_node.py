@@ -47,16 +47,19 @@ async def plain_records(node: Node, ledger: Ledger) -> None:
 
 
 async def load(storage: ForgetfulStorage, ledger: Ledger) -> None:
-    """Two clients at once, a clean restart in the middle, a transaction left open at the end."""
+    """Two clients at once, a clean restart in the middle, compacted journals, a transaction left open at the end."""
     node = Node(storage)
     await asyncio.gather(
         transactions_of(node, ledger, IDS[0], ["commit", "abort"], 1),
         transactions_of(node, ledger, IDS[1], ["commit", "open"], 1),
         plain_records(node, ledger),
     )
+    assert node.compact_journals() >= 1
     await node.close()
     node = Node(storage)
     await transactions_of(node, ledger, IDS[0], ["commit", "open"], 2)
+    for _ in range(2):
+        assert node.compact_journals() >= 1
 
 
 async def check(image: ForgetfulStorage, ledger: Ledger) -> None:
@@ -94,9 +97,10 @@ def every_crash_state(subsets: int) -> int:
 
     def before_step(operation: int) -> None:
         seen = ledger.copy()
-        for name, image in crash_images(storage, operation, subsets):
-            if subsets > 1 or name != "killed" or operation % 4 == 0:
-                cases.append((operation, name, image, seen))
+        images = crash_images(storage, operation, subsets)
+        if subsets == 1 and len(images) == 3:  # the short run takes one of the three in turn
+            images = [images[operation % 3]]
+        cases.extend((operation, name, image, seen) for name, image in images)
 
     storage.before_step = before_step
     asyncio.run(load(storage, ledger))
