@@ -202,7 +202,9 @@ class Pipeline:
     def _job(self, source: Source, sink: Sink, available_now: bool) -> Job:
         kafka_in = self.source if isinstance(self.source, Kafka) else None
         kafka_out = isinstance(self.sink, Kafka)
-        encoded = self.arrow is not None and kafka_out and kafka_in is not None and not self.transforms
+        # Topics by column appear while running, and an encoder inside the source could not learn of them.
+        named = kafka_out and self.sink.topic is not None
+        encoded = self.arrow is not None and named and kafka_in is not None and not self.transforms
         return Job(
             name=self.name,
             guarantee=self.level,

@@ -39,8 +39,7 @@ LOCAL_DEFAULTS: dict[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # Starting the JVM: a small machine gains more from quick start-up than from the optimising tiers' profiles.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=4",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
 _LOG4J = """\
 rootLogger.level = error

@@ -58,6 +58,11 @@ class KafkaOpenSink:
 
     def output(self, batch: Batch) -> int | None:
         mode = _MODES.get(self._identity.guarantee, "idempotent")
+        if self._kafka.topic is None:
+            # Outside a transaction nothing can be taken back, so new topics must be known before the first row goes.
+            for row in batch.df.select("topic").where("topic IS NOT NULL").distinct().collect():
+                if row["topic"] not in self._topics:
+                    self._find_or_create(str(row["topic"]))
         lease = self._lease.open(uuid.uuid4().hex) if mode == "forget" else None
         try:
             report = self._send(batch, self._task(mode, lease=lease), None)
