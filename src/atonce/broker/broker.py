@@ -31,7 +31,11 @@ from atonce.log.storage import DiskStorage
 
 C = TypeVar("C")
 
-_JOURNAL_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "104857600", "compression.type": "producer"}
+# The internal topics, and the setting for the size of their segments.
+_JOURNALS = {
+    CONSUMER_OFFSETS: "offsets.topic.segment.bytes",
+    TRANSACTION_STATE: "transaction.state.log.segment.bytes",
+}
 
 
 def now_ms() -> int:
@@ -107,9 +111,10 @@ class BrokerState:
     async def start(self) -> None:
         """Open every log, read the journals back, finish what was decided, start the timers."""
         self.topics.load()
-        for name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
+        for name, segment_bytes in _JOURNALS.items():
             if self.topics.get(name) is None:
-                await self.topics.create(name, 1, _JOURNAL_SETTINGS)
+                size = str(self.settings.number(segment_bytes))
+                await self.topics.create(name, 1, {"cleanup.policy": "compact", "segment.bytes": size})
         self.coordination = Coordination(
             transactions=TransactionCoordinator(from_settings(TransactionConfig, self.settings)),
             groups=GroupCoordinator(from_settings(GroupConfig, self.settings), self.topics),
