@@ -26,7 +26,7 @@ def flush(state: LogState, *, checkpoint: bool = False) -> int:
             target = state.end_point
             active = state.active
             rolled = state.rolled[:]
-            checkpoint = checkpoint or _checkpoint_due(state)
+            checkpoint = checkpoint or checkpoint_due(state)
             saved = (active, active.loaded_indexes().copy(), state.snapshot()) if checkpoint else None
         if target != state.flushed or rolled:
             _sync_log(state, active, [segment for segment, _ in rolled])
@@ -73,7 +73,8 @@ def remove_old_snapshots(state: LogState) -> None:
             state.layout.remove(offset, SNAPSHOT)
 
 
-def _checkpoint_due(state: LogState) -> bool:
+def checkpoint_due(state: LogState) -> bool:
+    """Whether a restart would have more to scan than it should."""
     return (
         state.bytes_since_checkpoint >= state.config.checkpoint_bytes
         or state.batches_since_checkpoint >= state.config.checkpoint_batches

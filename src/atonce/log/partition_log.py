@@ -134,11 +134,16 @@ class PartitionLog:
         return flushed
 
     def flush_due(self) -> bool:
-        """Whether `flush.messages` or `flush.ms` asks for a flush now (for the broker's periodic task)."""
+        """Whether `flush.messages` or `flush.ms` asks for a flush now (for the broker's periodic task).
+
+        However lazy they are, one is due after a segment roll or `checkpoint_bytes`: it bounds what a restart scans.
+        """
         state = self._state
         waiting = state.log_end_offset - state.flushed.offset
         if waiting <= 0:
             return False
+        if state.rolled or flushing.checkpoint_due(state):
+            return True
         return waiting >= state.config.flush_messages or state.clock() - state.last_flush_ms >= state.config.flush_ms
 
     def sync_recovery_point(self) -> None:

@@ -94,6 +94,19 @@ def test_flush_ms_makes_a_flush_due_by_time() -> None:
     assert log.flush_due()
 
 
+def test_however_lazy_a_flush_is_due_before_a_restart_would_scan_too_much() -> None:
+    lazy = LogConfig(flush_messages=10**9, checkpoint_bytes=1_000, segment_bytes=3_000, retention_ms=-1)
+    log = open_log(lazy)
+    flushes = 0
+    for _ in range(100):
+        log.append(batch_of(b"x" * 80))
+        if log.flush_due():
+            log.flush()
+            flushes += 1
+    assert log.segment_count > 3
+    assert 10 <= flushes <= 40
+
+
 def test_high_watermark_callback_is_called_by_flush() -> None:
     log = open_log()
     seen: list[int] = []
