@@ -45,6 +45,10 @@ def consume(
     topic: str,
     servers: ServersOption = None,
     start: Annotated[str, typer.Option("--from", help="earliest, latest, or an offset.")] = "earliest",
+    from_beginning: Annotated[
+        bool,
+        typer.Option("--from-beginning", help="The same as --from earliest, as Kafka's console consumer calls it."),
+    ] = False,
     partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
     maximum: Annotated[int | None, typer.Option("--max", min=0, help="Stop after so many records.")] = None,
     isolation: Annotated[str, typer.Option(help="read_committed or read_uncommitted.")] = "read_committed",
@@ -53,6 +57,8 @@ def consume(
     json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with offset and headers.")] = False,
     config: ConfigOption = None,
 ) -> None:
+    if from_beginning:
+        start = "earliest"
     if isolation not in ISOLATIONS:
         raise UsageError(f"--isolation {isolation!r} is not one of: {', '.join(ISOLATIONS)}")
     if start not in ("earliest", "latest") and not start.isdigit():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from atonce.cli.servers import ConfigOption, ServersOption, connected
-from atonce.errors import UsageError
+from atonce.errors import AtOnceError, UsageError
 
 if TYPE_CHECKING:
     from atonce.client.cluster import Cluster
@@ -26,6 +27,7 @@ Examples:
   atonce produce orders --file orders.jsonl --compression zstd
 """
 CHUNK_BYTES = 4 << 20
+APPEARS_S = 15.0
 
 
 def register(app: typer.Typer) -> None:
@@ -41,6 +43,8 @@ def produce(
     ] = None,
     partitioner: Annotated[str, typer.Option(help="murmur2 (as Java) or crc32 (as librdkafka).")] = "murmur2",
     compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
+    create: Annotated[bool, typer.Option(help="Make a missing topic, and say so.")] = True,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of a topic that is made.")] = 4,
     config: ConfigOption = None,
 ) -> None:
     from atonce.records.encode import compression_named
@@ -53,9 +57,25 @@ def produce(
             stream: IO[bytes] = file.open("rb") if file else sys.stdin.buffer
         except OSError as error:
             raise UsageError(f"{file}: {error.strerror}") from error
+        if create and _make(cluster, topic, partitions):
+            print(f"created {topic} with {partitions} partition(s)", file=sys.stderr)
         with stream:
             total = send_lines(cluster, topic, stream, key_separator, partitioner, compression)
     print(f"{total} record(s) written to {topic}")
+
+
+def _make(cluster: Cluster, topic: str, partitions: int) -> bool:
+    from atonce.client.admin import create_topic
+
+    if cluster.topic(topic, refresh=True) is not None:
+        return False
+    made = create_topic(cluster, topic, partitions, exists_ok=True)
+    deadline = time.monotonic() + APPEARS_S
+    while cluster.topic(topic, refresh=True) is None:
+        if time.monotonic() > deadline:
+            raise AtOnceError(f"topic {topic} was created and has not appeared within {APPEARS_S:g} s")
+        time.sleep(0.05)
+    return made
 
 
 def send_lines(

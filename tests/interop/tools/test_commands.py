@@ -89,6 +89,12 @@ def test_what_produce_writes_consume_prints(atonce: Commands, topic: str) -> Non
     assert record["topic"] == topic and record["offset"] == 0 and record["key"].startswith("k")
 
 
+def test_produce_makes_a_missing_topic_and_says_so(atonce: Commands) -> None:
+    name = f"made-{uuid.uuid4().hex[:8]}"
+    assert f"created {name} with 2 partition(s)" in atonce("produce", name, "--partitions", "2", given=b"a\n").output
+    assert atonce("consume", name, "--from-beginning").output == "a\n"
+
+
 def test_keys_go_where_a_java_producer_would_put_them(atonce: Commands, topic: str, kafka_servers: str) -> None:
     """S20: murmur2, so that a topic can be written by both."""
     atonce("produce", topic, "--key-separator", ":", given=b"".join(b"%d:ours\n" % n for n in range(30)))
@@ -110,7 +116,9 @@ def test_consume_stops_at_max_and_starts_at_an_offset(atonce: Commands, topic: s
     assert atonce("consume", topic, "--from", "latest").output == ""
 
 
-@pytest.mark.parametrize("words", [("consume", "missing"), ("produce", "missing"), ("topics", "describe", "missing")])
+@pytest.mark.parametrize(
+    "words", [("consume", "missing"), ("produce", "missing", "--no-create"), ("topics", "describe", "missing")]
+)
 def test_a_missing_topic_is_exit_code_2(atonce: Commands, words: tuple[str, ...]) -> None:
     answer = atonce(*words)
     assert answer.code == 2 and "missing" in answer.error
