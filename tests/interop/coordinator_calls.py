@@ -56,6 +56,7 @@ class Fetched(NamedTuple):
 
 class Calls(Raw):
     def topic(self, partitions: int = 1) -> str:
+        """A new topic whose leaders answer."""
         name = fresh("topic")
         answer = self.call(
             19,
@@ -67,17 +68,11 @@ class Calls(Raw):
             validate_only=False,
         )
         assert answer.topics[0].error_code is ErrorCode.none, answer
-        ready = lambda a: a.topics[0].error_code is ErrorCode.none and len(a.topics[0].partitions) == partitions  # noqa: E731
+        wanted = [{"partition_index": p, "current_leader_epoch": -1, "timestamp": -1} for p in range(partitions)]
+        asked = [{"name": name, "partitions": wanted}]
         eventually(
-            lambda: self.call(
-                3,
-                9,
-                topics=[{"name": name}],
-                allow_auto_topic_creation=False,
-                include_cluster_authorized_operations=False,
-                include_topic_authorized_operations=False,
-            ),
-            ready,
+            lambda: self.call(2, 7, replica_id=-1, isolation_level=0, topics=asked).topics[0].partitions,
+            lambda found: all(p.error_code is ErrorCode.none for p in found),
         )
         return name
 

@@ -69,7 +69,17 @@ def poll_until(members: list[Member], good: Any, timeout_s: float = 40.0) -> boo
     return True
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize(
+    ("kafka_servers", "protocol"),
+    [
+        ("embedded", "classic"),
+        ("apache_kafka", "classic"),
+        ("embedded", "consumer"),
+        # Ten seconds, because of its heartbeat interval; the wire is compared in test_groups_new_protocol.
+        pytest.param("apache_kafka", "consumer", marks=pytest.mark.soak),
+    ],
+    indirect=["kafka_servers"],
+)
 def test_two_members_share_the_partitions_and_the_one_left_takes_over(
     kafka_servers: str, topic: str, protocol: str
 ) -> None:

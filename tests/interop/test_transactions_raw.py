@@ -280,6 +280,12 @@ def test_open_transaction_is_described_and_listed(calls: Calls, topic: str) -> N
     assert calls.end(transactional_id, producer, commit=True)[0] is OK
 
 
+@pytest.mark.parametrize(
+    "kafka_servers",
+    # Apache Kafka looks for them every ten seconds.
+    ["embedded", pytest.param("apache_kafka", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_transaction_that_times_out_is_aborted_and_its_commit_refused(calls: Calls, topic: str) -> None:
     """F19, F26: the last stable offset does not wait for a producer that is gone."""
     transactional_id, producer = open_transaction(calls, topic, timeout_ms=500)
