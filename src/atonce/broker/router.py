@@ -22,6 +22,7 @@ class Route:
     api_key: int
     min_version: int
     max_version: int
+    advertised_min_version: int
     handle: Handle
     # A handler that parses its own body (Produce: the records must not be copied) defines `parse`.
     parse: Callable[[int, bytes, int], Any] | None
@@ -38,6 +39,7 @@ def routes() -> dict[int, Route]:
             module.API_KEY,
             module.MIN_VERSION,
             module.MAX_VERSION,
+            getattr(module, "ADVERTISED_MIN_VERSION", module.MIN_VERSION),
             module.handle,
             getattr(module, "parse", None),
         )

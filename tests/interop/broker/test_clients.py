@@ -424,3 +424,16 @@ def test_acl_requests_say_that_there_is_no_authorizer(kafka_servers: str) -> Non
 def test_cluster_is_described(admin: AdminClient) -> None:
     found = admin.describe_cluster().result(30)
     assert len(found.nodes) == 1 and found.cluster_id and found.controller is not None
+
+
+def test_our_apis_have_the_versions_that_apache_kafka_has(apache_kafka: str, embedded: str) -> None:
+    found = []
+    for servers in (apache_kafka, embedded):
+        with Wire(servers) as wire:
+            answer = wire.ask(18, 4, client_software_name="t", client_software_version="1")
+            apis = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+            levels = {one.name: one.max_version_level for one in answer.finalized_features}
+            found.append((apis, levels))
+    (their_apis, their_levels), (our_apis, our_levels) = found
+    assert {key: their_apis.get(key) for key in our_apis} == our_apis
+    assert {name: their_levels.get(name) for name in our_levels} == our_levels

@@ -155,7 +155,7 @@ def test_api_versions_advertises_exactly_the_handlers_and_the_features(broker: B
     with Wire(broker.servers) as wire:
         found = wire.ask(API_VERSIONS, 4, client_software_name="t", client_software_version="1")
     assert {(one.api_key, one.min_version, one.max_version) for one in found.api_keys} == {
-        (route.api_key, route.min_version, route.max_version) for route in routes().values()
+        (route.api_key, route.advertised_min_version, route.max_version) for route in routes().values()
     }
     levels = {one.name: one.max_version_level for one in found.finalized_features}
     assert (levels["transaction.version"], levels["group.version"]) == (2, 1)

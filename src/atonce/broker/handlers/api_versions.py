@@ -18,7 +18,7 @@ MIN_VERSION = 0
 MAX_VERSION = 4
 
 # name: (lowest supported, highest supported, finalized)
-FEATURES = {"metadata.version": (7, 29, 29), "transaction.version": (0, 2, 2), "group.version": (0, 1, 1)}
+FEATURES = {"metadata.version": (7, 30, 30), "transaction.version": (0, 2, 2), "group.version": (0, 1, 1)}
 
 # KIP-511: what a client may call itself.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -36,7 +36,7 @@ def answer(context: Context, error: ErrorCode = ErrorCode.none) -> Any:
     return context.reply(
         error_code=error,
         api_keys=[
-            {"api_key": route.api_key, "min_version": route.min_version, "max_version": route.max_version}
+            {"api_key": route.api_key, "min_version": route.advertised_min_version, "max_version": route.max_version}
             for route in routes().values()
         ],
         supported_features=[

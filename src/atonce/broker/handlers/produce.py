@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 API_KEY = 0
 MIN_VERSION = 3
 MAX_VERSION = 13
+# Versions 0 to 2 are refused; they are listed because older librdkafkas look at them to see which codecs there are.
+ADVERTISED_MIN_VERSION = 0
 
 _ADDS_PARTITIONS = 12
 # Clients of the first transaction protocol do not know these; Kafka tells them something that they retry.
