@@ -17,7 +17,7 @@ from atonce.broker.context import Context
 from atonce.broker.fetch_wire import FIRST_TOPIC_ID, PartitionData, write_fetch
 from atonce.broker.messages import ErrorCode, milliseconds
 from atonce.broker.partition import Partition
-from atonce.broker.sessions import FINAL_EPOCH, FetchSessions, Opened, Wanted
+from atonce.broker.sessions import FetchSessions, Opened, Wanted
 from atonce.log.errors import LogError
 from atonce.log.results import Isolation, ReadResult
 
@@ -220,6 +220,3 @@ async def _data(broker: BrokerState, read: Read, total: int) -> PartitionData:
 
 def _bytes_of(result: ReadResult) -> list[bytes]:
     return [part.read() for part in result.slices]
-
-
-__all__ = ["API_KEY", "FINAL_EPOCH", "MAX_VERSION", "MIN_VERSION", "handle"]
