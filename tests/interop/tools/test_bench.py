@@ -1,0 +1,54 @@
+"""The benchmark's judge on a real broker: it measures who delivers, and gives no result to who does not."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from atonce.bench.copy import LAUNCHERS, Work, measure
+from atonce.bench.judge import Judge, NotDelivered
+
+RECORDS = 60_000
+
+
+@pytest.fixture(scope="module")
+def work(embedded: str) -> Iterator[Work]:
+    topic = f"bench-{uuid.uuid4().hex[:8]}"
+    judge = Judge(embedded)
+    judge.create(topic, 4)
+    judge.fill(topic, RECORDS, 100)
+    yield Work(servers=embedded, source=topic, partitions=4, records=RECORDS, warm=RECORDS // 3, size=100, per_batch=0)
+    judge.delete(topic)
+
+
+def test_judge_counts_what_it_filled(work: Work) -> None:
+    assert Judge(work.servers).count(work.source) == RECORDS
+
+
+def test_a_loop_over_librdkafka_is_measured(work: Work) -> None:
+    """Transactions of 10 k on the embedded broker: all arrives, nothing twice."""
+    _, launch = LAUNCHERS["librdkafka"]
+    figures = measure(work, launch).figures
+    assert figures["records/s"] > 0 and figures["CPU s per million"] > 0
+    assert figures["delivered twice"] == 0
+
+
+def test_a_contestant_that_ends_at_once_has_no_result(work: Work) -> None:
+    def launch(_work: Work, _target: str, _name: str, _scratch: Path) -> list[str]:
+        return [sys.executable, "-c", "import sys; sys.exit('I give up')"]
+
+    with pytest.raises(NotDelivered, match="I give up"):
+        measure(work, launch)
+
+
+def test_a_contestant_that_delivers_nothing_has_no_result(work: Work) -> None:
+    def launch(_work: Work, _target: str, _name: str, _scratch: Path) -> list[str]:
+        return [sys.executable, "-c", "import time; time.sleep(60)"]
+
+    with pytest.raises(NotDelivered, match=r"only 0 of 60,000 records after 2 s"):
+        measure(replace(work, timeout_s=2.0), launch)
