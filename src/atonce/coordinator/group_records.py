@@ -5,11 +5,13 @@ The new protocol's records stand in `consumer_records`.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 from atonce.coordinator import consumer_records
 from atonce.coordinator.decision import JournalRecord
 from atonce.coordinator.wire import Reader, Writer
+from atonce.errors import CorruptLogError
 
 _OFFSET_KEYS = (0, 1)
 _OFFSET_KEY = 1
@@ -17,6 +19,14 @@ _GROUP_KEY = 2
 # Kafka writes version 3 unless the commit has an expiry of its own, which only version 1 has a place for.
 _OFFSET_VALUE, _OFFSET_VALUE_WITH_EXPIRY = 3, 1
 _GROUP_VALUE = 3
+
+_LENGTH = struct.Struct(">h")
+_PARTITION = struct.Struct(">i")
+_TIMESTAMP = struct.Struct(">q")
+_OFFSET_HEAD = struct.Struct(">qih")  # offset, leader epoch, length of the metadata
+_METADATA_START = 2 + _OFFSET_HEAD.size
+_OFFSET_KEY_BYTES = _LENGTH.pack(_OFFSET_KEY)
+_OFFSET_VALUE_BYTES = _LENGTH.pack(_OFFSET_VALUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +92,8 @@ def encode(record: object) -> JournalRecord:
 
 def decode(record: JournalRecord) -> object | None:
     """The typed record, or None for one of a kind that is not known: written by a newer version, and skipped."""
+    if record.value is not None and record.key[:2] == _OFFSET_KEY_BYTES and record.value[:2] == _OFFSET_VALUE_BYTES:
+        return _decode_plain_offset(record.key, record.value)
     key = Reader(record.key)
     if key.version in _OFFSET_KEYS:
         group_id, topic, partition = key.string(), key.string(), key.i32()
@@ -107,6 +119,25 @@ def _decode_offset(value: bytes) -> CommittedOffset:
     metadata, commit_ms = reader.string(), reader.i64()
     expire_ms = reader.i64() if reader.version == 1 else -1
     return CommittedOffset(offset, leader_epoch, metadata, commit_ms, None if expire_ms < 0 else expire_ms)
+
+
+def _decode_plain_offset(key: bytes, value: bytes) -> OffsetRecord:
+    """What journals are full of, read without a `Reader`: restarts wait for it."""
+    try:
+        group_end = 4 + _LENGTH.unpack_from(key, 2)[0]
+        topic_end = group_end + 2 + _LENGTH.unpack_from(key, group_end)[0]
+        (partition,) = _PARTITION.unpack_from(key, topic_end)
+        offset, leader_epoch, length = _OFFSET_HEAD.unpack_from(value, 2)
+        metadata_end = _METADATA_START + length
+        (commit_ms,) = _TIMESTAMP.unpack_from(value, metadata_end)
+        metadata = value[_METADATA_START:metadata_end].decode()
+        group_id, topic = key[4:group_end].decode(), key[group_end + 2 : topic_end].decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise CorruptLogError(
+            f"an offset in __consumer_offsets cannot be read ({error}): key {key!r}; "
+            f"restore the data directory from a copy"
+        ) from error
+    return OffsetRecord(group_id, topic, partition, CommittedOffset(offset, leader_epoch, metadata, commit_ms))
 
 
 def _encode_group(snapshot: GroupSnapshot) -> bytes:

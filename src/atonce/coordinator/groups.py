@@ -338,8 +338,8 @@ class GroupCoordinator:
     def apply(self, record: object, producer: ProducerIdAndEpoch | None = None) -> None:
         if isinstance(record, OffsetRecord):
             self._offsets.apply(record, producer)
-            if record.committed is not None:
-                self._groups.setdefault(record.group_id, ClassicGroup(group_id=record.group_id))
+            if record.committed is not None and record.group_id not in self._groups:
+                self._groups[record.group_id] = ClassicGroup(group_id=record.group_id)
         elif isinstance(record, GroupRecord):
             self._apply_classic(record)
         elif isinstance(record, _CONSUMER_RECORDS):
