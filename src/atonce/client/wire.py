@@ -13,6 +13,7 @@ from typing import Any
 from atonce.client.errors import BrokerRefused, ConnectionLost
 
 MAX_FRAME_BYTES = 1 << 30
+SEND_TIMEOUT_S = 30.0
 
 
 class Wire:
@@ -59,6 +60,7 @@ class Wire:
             struct.pack_into(">i", frame, 0, len(frame) - 4 + sum(len(part) for part in tail))
             parts = [frame, *tail]
         try:
+            self._sock.settimeout(SEND_TIMEOUT_S)
             self._send_all(parts)
         except OSError as error:
             self.close()

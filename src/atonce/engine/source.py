@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from atonce.client.cluster import Cluster, shared
 from atonce.client.offsets import TopicPartition
 from atonce.engine.source_admission import Admission
-from atonce.engine.source_offsets import ends_from, first_offsets, last_offsets, latest_offsets, partitions_now
+from atonce.engine.source_offsets import Watch, ends_from, first_offsets, last_offsets
 from atonce.engine.source_options import Offsets, SourceOptions, from_json_form, parse, to_json_form
 from atonce.engine.source_ranges import Range, cut, ranges
 
@@ -92,6 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._schema = options, schema
         self._target: dict[TopicPartition, int] | None = None
         self._admission = Admission(options)
+        self._watch = Watch(options)
 
     def _cluster(self) -> Cluster:
         return shared(self._options.servers, self._options.config)
@@ -109,20 +110,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         begin, cluster = from_json_form(start), self._cluster()
-        latest = self._target if self._target is not None else self._latest(cluster)
+        latest = self._target if self._target is not None else self._watch.latest(cluster, begin)
         end = ends_from(cluster, self._options, begin, latest)
         if isinstance(limit, ReadAllAvailable):
             return to_json_form(end)
         return to_json_form(self._admission.admit(cluster, begin, end, draining=self._target is not None))
 
     def reportLatestOffset(self) -> Offsets | None:
-        return to_json_form(self._latest(self._cluster()))
+        # For the progress report, of the same moment as the plan: asking again would cost every trigger a round trip.
+        return to_json_form(self._watch.last) if self._watch.last else None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._latest(self._cluster())
-
-    def _latest(self, cluster: Cluster) -> dict[TopicPartition, int]:
-        return latest_offsets(cluster, partitions_now(cluster, self._options), self._options.isolation)
+        self._target = self._watch.latest(self._cluster(), {})
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         return _tasks(from_json_form(start), from_json_form(end), self._options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 
 from atonce.client.cluster import Cluster, Topic
@@ -11,6 +12,9 @@ from atonce.engine.source_options import Bound, SourceOptions
 from atonce.errors import DataLossError, UsageError
 
 log = logging.getLogger(__name__)
+
+IDLE_PAUSE_S = 0.01
+PARTITIONS_EVERY_S = 1.0
 
 
 def partitions_now(cluster: Cluster, options: SourceOptions) -> list[TopicPartition]:
@@ -81,8 +85,25 @@ def resolve(
     return {**fixed, **_list(cluster, asked, isolation)}
 
 
-def latest_offsets(cluster: Cluster, places: list[TopicPartition], isolation: str) -> dict[TopicPartition, int]:
-    return _list(cluster, dict.fromkeys(places, LATEST), isolation)
+class Watch:
+    """Where the logs end now. Spark asks again a millisecond after "nothing new": then it waits a little in here."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._places: list[TopicPartition] = []
+        self._looked_at = float("-inf")
+        self._answered_at = float("-inf")
+        self.last: dict[TopicPartition, int] = {}
+
+    def latest(self, cluster: Cluster, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        if self.last == start:
+            time.sleep(max(0.0, self._answered_at + IDLE_PAUSE_S - time.monotonic()))
+        if time.monotonic() - self._looked_at >= PARTITIONS_EVERY_S:
+            self._places = partitions_now(cluster, self._options)
+            self._looked_at = time.monotonic()
+        self.last = _list(cluster, dict.fromkeys(self._places, LATEST), self._options.isolation)
+        self._answered_at = time.monotonic()
+        return self.last
 
 
 def ends_from(
