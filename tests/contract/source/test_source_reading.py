@@ -52,10 +52,6 @@ def test_offsets_choose_what_is_read_and_tasks_divide_it(spark: Any, embedded: s
     assert sorted(row.offset for row in df.select("offset").collect()) == list(range(10, 70))
 
 
-def test_an_empty_topic_gives_no_rows(spark: Any, embedded: str) -> None:
-    assert batch(spark, embedded, subscribe=fresh_topic(embedded)).count() == 0
-
-
 def test_a_function_runs_inside_the_tasks_with_its_own_schema(spark: Any, embedded: str) -> None:
     topic = fresh_topic(embedded)
     fill(embedded, topic, range(50))
@@ -73,31 +69,6 @@ def test_a_function_runs_inside_the_tasks_with_its_own_schema(spark: Any, embedd
     assert sorted((row.at, row.size) for row in df.collect()) == [(n, len(f"v{n}")) for n in range(50)]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"subscribe": "no-such-topic-here"}, "topic 'no-such-topic-here' does not exist"),
-        ({"subscribe": "t", "startingOffset": "earliest"}, 'Did you mean "startingOffsets"'),
-        ({"assign": '{"t":0}'}, "is not JSON of the form"),
-    ],
-)
-def test_a_wrong_option_is_named(spark: Any, embedded: str, options: dict[str, str], words: str) -> None:
-    with pytest.raises(AnalysisException) as raised:
-        batch(spark, embedded, **options).count()
-    assert words in str(raised.value)
-
-
-def test_a_partition_that_is_not_there_is_named(spark: Any, embedded: str) -> None:
-    topic = fresh_topic(embedded)
-    with pytest.raises(AnalysisException, match="has partitions 0 to 0"):
-        batch(spark, embedded, assign=f'{{"{topic}":[3]}}').count()
-
-
-def test_a_timestamp_that_no_record_has_is_refused_or_means_the_end(spark: Any, embedded: str) -> None:
-    topic = fresh_topic(embedded)
-    fill(embedded, topic, range(10))
-    late = {"subscribe": topic, "startingTimestamp": "9999999999999"}
-    with pytest.raises(AnalysisException, match="no record is as young as the starting timestamp"):
-        batch(spark, embedded, **late).count()
-    assert batch(spark, embedded, **late, startingOffsetsByTimestampStrategy="latest").count() == 0
-    assert batch(spark, embedded, subscribe=topic, startingTimestamp="1000").count() == 10
+def test_a_wrong_option_is_named_when_spark_loads_it(spark: Any, embedded: str) -> None:
+    with pytest.raises(AnalysisException, match='Did you mean "startingOffsets"'):
+        batch(spark, embedded, subscribe="t", startingOffset="earliest")
