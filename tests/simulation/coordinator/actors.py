@@ -72,7 +72,7 @@ def _one(world: World, name: str, producer: ProducerIdAndEpoch, version: int) ->
     transaction.outcome = "committed" if commit else "aborted"
     # Under protocol v1 a late EndTxn can end the producer's next transaction, in Apache Kafka too: why there is a v2.
     if version >= 2 and world.random.random() < 0.3:
-        world.spawn(_late_end(world, name, producer, commit))
+        world.spawn(_later(world, _late_end(world, name, producer, commit)))
     return producer if version < 2 else ProducerIdAndEpoch(answer.producer_id, answer.epoch)
 
 
@@ -89,9 +89,16 @@ def _maybe_late_produce(
 ) -> None:
     """F15: a copy of a request that was held up somewhere. Whatever becomes of it, it may not hang."""
     if world.random.random() < 0.3:
-        world.spawn(world.produce(name, producer, partition, f"late:{name}", version))
+        world.spawn(_later(world, world.produce(name, producer, partition, f"late:{name}", version)))
     if world.random.random() < 0.2:
-        world.spawn(world.commit_offset(name, producer, 0, version))
+        world.spawn(_later(world, world.commit_offset(name, producer, 0, version)))
+
+
+def _later(world: World, task: Task) -> Task:
+    """Held up on its way: whatever it belongs to may be long over when it arrives."""
+    for _ in range(world.random.randint(0, 40)):
+        yield
+    yield from task
 
 
 def _late_end(world: World, name: str, producer: ProducerIdAndEpoch, commit: bool) -> Task:
