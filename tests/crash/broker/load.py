@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import threading
 import time
 from collections import defaultdict
@@ -16,6 +17,7 @@ from tests.interop.broker.wire import Wire
 
 PARTITIONS = 4
 TXN_RECORDS = 8
+_MOST_AHEAD = 10_000
 IDEMPOTENT, TRANSACTIONAL, COPIED = "idempotent", "transactional", "copied"
 TOPICS = (IDEMPOTENT, TRANSACTIONAL, COPIED)
 PLACES = [(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
@@ -43,11 +45,17 @@ class Worker:
         """The work; ends soon after `stopping` is set."""
 
     def join(self, seconds: float) -> None:
+        """Stop it and wait for its end; it may take its time as long as it gets on."""
         self.stopping.set()
-        self._thread.join(seconds)
+        before = -1
+        while self._thread.is_alive() and self.progress != before:
+            before = self.progress
+            self._thread.join(seconds)
         if self._error is not None:
             raise self._error
-        assert not self._thread.is_alive(), f"{type(self).__name__} is stuck"
+        if self._thread.is_alive():
+            faulthandler.dump_traceback()
+            raise AssertionError(f"{type(self).__name__} is stuck at {self.progress}")
 
     def check(self) -> None:
         if self._error is not None:
@@ -57,8 +65,9 @@ class Worker:
 class IdempotentProducer(Worker):
     """Numbers 0, 1, 2 …, number n into partition n mod 4. Retries as long as it takes."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, copier: Worker) -> None:
         super().__init__()
+        self._copier = copier
         self.acked: dict[int, tuple[int, int]] = {}
         self.failed: dict[int, str] = {}
         self._producer = Producer(
@@ -80,6 +89,9 @@ class IdempotentProducer(Worker):
     def run(self) -> None:
         number = 0
         while not self.stopping.is_set():
+            if self.progress - self._copier.progress > _MOST_AHEAD:
+                self._producer.poll(0.05)  # the copier is a slower client; it must not be left with hours of work
+                continue
             try:
                 self._producer.produce(
                     IDEMPOTENT, str(number), partition=number % PARTITIONS, on_delivery=self._delivered
@@ -222,8 +234,10 @@ class Copier(Worker):
         try:
             producer.init_transactions()
             consumer.assign(self._input)
-            for partition in self._input:
-                consumer.seek(partition, consumer.committed(partition) or 0)
+            done = {partition: consumer.committed(partition) or 0 for partition in self._input}
+            for partition, offset in done.items():
+                consumer.seek(partition, offset)
+            self.progress = sum(done.values())  # a commit whose answer was lost counts too
             while True:
                 batch = consumer.poll(200)
                 if batch:

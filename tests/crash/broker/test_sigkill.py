@@ -5,6 +5,7 @@ F11, F14, F26; S8 to S12. The moment is a number of acks, not a time, so that a 
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import time
@@ -43,12 +44,14 @@ BUSY = {
 }
 
 
-def wait_for_progress(worker: Worker, more: int, seconds: float = 60) -> None:
+def wait_for_progress(worker: Worker, more: int, workers: list[Worker], seconds: float = 60) -> None:
     goal = worker.progress + more
     deadline = time.monotonic() + seconds
     while worker.progress < goal:
         worker.check()
-        assert time.monotonic() < deadline, f"{type(worker).__name__} is stuck at {worker.progress}"
+        if time.monotonic() > deadline:
+            faulthandler.dump_traceback()
+            raise AssertionError(f"stuck: {[(type(one).__name__, one.progress) for one in workers]}")
         time.sleep(0.002)
 
 
@@ -58,20 +61,20 @@ def crash_rounds(rounds: int, seed: int, data: Path) -> None:
         admin = AdminClient({"bootstrap.servers": broker.servers})
         for topic in TOPICS:
             admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
-        idempotent = IdempotentProducer(broker.servers)
-        transactional = [TransactionalProducer(broker.servers, f"tx{i}", random.Random(seed + i)) for i in range(2)]
         reader, copier = Reader(broker.servers), Copier(broker.servers)
+        idempotent = IdempotentProducer(broker.servers, copier)
+        transactional = [TransactionalProducer(broker.servers, f"tx{i}", random.Random(seed + i)) for i in range(2)]
         workers: list[Worker] = [idempotent, *transactional, reader, copier]
         for worker in workers:
             worker.start()
         for _ in range(rounds):
-            wait_for_progress(rng.choice([idempotent, idempotent, *transactional]), rng.randrange(1, 20))
-            wait_for_progress(idempotent, rng.randrange(1, 2000))
+            wait_for_progress(rng.choice([idempotent, copier, *transactional]), rng.randrange(1, 20), workers)
+            wait_for_progress(idempotent, rng.randrange(1, 2000), workers)
             broker.kill()
             broker.start()
-        wait_for_progress(transactional[0], 3)
+        wait_for_progress(transactional[0], 3, workers)
         for worker in (idempotent, *transactional, copier):
-            worker.join(120)
+            worker.join(60)
         # Whoever stopped with a transaction open is fenced by the next of its name, which aborts it.
         wait_until_stable(broker.servers, 60)
         seen = read_everything(broker.servers, 120)

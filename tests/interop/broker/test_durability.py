@@ -297,16 +297,17 @@ def test_fetch_waits_for_data_and_is_woken_by_it(kafka_servers: str) -> None:
     producer.list_topics(topic, 30)
     with Wire(kafka_servers) as wire:
         wanted = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100_000}]
+        fetch = {
+            "replica_id": -1,
+            "min_bytes": 1,
+            "max_bytes": 100_000,
+            "topics": [{"topic": topic, "partitions": wanted}],
+        }
+        ready = time.monotonic() + 20
+        while wire.ask(FETCH, 4, max_wait=0, **fetch).responses[0].partitions[0].error_code.name != "none":
+            assert time.monotonic() < ready, "no leader"
         sent = time.monotonic()
-        wire.send(
-            FETCH,
-            4,
-            replica_id=-1,
-            max_wait=20_000,
-            min_bytes=1,
-            max_bytes=100_000,
-            topics=[{"topic": topic, "partitions": wanted}],
-        )
+        wire.send(FETCH, 4, max_wait=20_000, **fetch)
         producer.produce(topic, b"x")
         assert producer.flush(30) == 0
         _, answer = wire.receive(FETCH, 4)
