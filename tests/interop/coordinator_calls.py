@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from kio.schema.errors import ErrorCode
-from tests.interop.raw import Raw
 
 from atonce.records.record import build_batch
+from tests.interop.raw import Raw
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
+
 from tests.interop.coordinator_calls import PASSING, Calls, eventually
 
 SESSION_MS = 6_000

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+
 from tests.interop.coordinator_calls import PASSING, eventually, fresh
 from tests.interop.group_calls import GroupCalls
 

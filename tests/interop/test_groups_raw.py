@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from kio.schema.errors import ErrorCode
+
 from tests.interop.coordinator_calls import eventually, fresh
 from tests.interop.group_calls import GroupCalls, Member
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+
 from tests.interop.coordinator_calls import PASSING, eventually
 from tests.interop.script import Script, differences
 

@@ -7,6 +7,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from tests.interop.coordinator_calls import eventually, fresh
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from kio.schema.errors import ErrorCode
+
 from tests.interop.coordinator_calls import Calls, Producer, eventually, fresh
 
 OK = ErrorCode.none

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kio.schema.errors import ErrorCode
-from tests.interop.coordinator_calls import Calls, Producer, eventually, fresh
-from tests.interop.group_calls import GroupCalls
 
 from atonce.broker.embedded import Broker
+from tests.interop.coordinator_calls import Calls, Producer, eventually, fresh
+from tests.interop.group_calls import GroupCalls
 
 OK = ErrorCode.none
 

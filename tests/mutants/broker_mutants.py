@@ -44,32 +44,41 @@ def last_stable_is_high_watermark() -> None:
 
 
 def ack_before_append() -> None:
-    """Acknowledged at once, written a moment later: a kill in between takes it away."""
+    """Acknowledged from memory; written when the transaction ends or a second later. A kill in between takes it away."""
     from atonce.broker.partition import Partition
     from atonce.log.results import AppendResult
     from atonce.records.batch import read_header
 
-    real = Partition.append
+    real, real_marker = Partition.append, Partition.append_marker
+    waiting: dict[int, list[Callable[[], Any]]] = {}
     ahead: dict[int, int] = {}
+
+    def write_out(self: Partition) -> None:
+        for work in waiting.pop(id(self), []):
+            work()
+        ahead.pop(id(self), None)
 
     def append(self: Partition, buffer: Any, **more: Any) -> AppendResult:
         if self.topic.startswith("__"):
             return real(self, buffer, **more)
-        count = read_header(buffer).record_count
-        end = max(self.log.log_end_offset, ahead.get(id(self), 0))
+        count, copy = read_header(buffer).record_count, bytes(buffer)
+        end = ahead.get(id(self), self.log.log_end_offset)
         ahead[id(self)] = end + count
-        copy = bytes(buffer)
-        asyncio.get_running_loop().call_later(1.0, lambda: real(self, copy, **more))
+        waiting.setdefault(id(self), []).append(lambda: real(self, copy, **more))
+        asyncio.get_running_loop().call_later(1.0, write_out, self)
         return AppendResult(
             base_offset=end,
             last_offset=end + count - 1,
             log_append_time_ms=-1,
             log_start_offset=self.log.log_start_offset,
-            duplicate=False,
-            flush_required=False,
         )
 
+    def append_marker(self: Partition, *words: Any, **more: Any) -> AppendResult:
+        write_out(self)
+        return real_marker(self, *words, **more)
+
     Partition.append = append  # type: ignore[method-assign]
+    Partition.append_marker = append_marker  # type: ignore[method-assign]
 
 
 def lost_marker() -> None:
@@ -93,8 +102,6 @@ def lost_marker() -> None:
             last_offset=end - 1,
             log_append_time_ms=-1,
             log_start_offset=0,
-            duplicate=False,
-            flush_required=False,
         )
 
     Partition.append_marker = append_marker  # type: ignore[method-assign]

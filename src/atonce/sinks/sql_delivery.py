@@ -197,7 +197,7 @@ class OpenSqlSink:
                 return self._transaction(work)
             except RetriableError as error:
                 self._drop()
-                if time.monotonic() + pause_s > deadline:
+                if self._closing.is_set() or time.monotonic() + pause_s > deadline:
                     raise
                 _log.info("pipeline %s: %s; trying again", self._identity.name, error)
                 self._closing.wait(pause_s)

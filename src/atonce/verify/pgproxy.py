@@ -118,10 +118,10 @@ class _Link:
 
     def close(self) -> None:
         for connection in (self.client, self.server):
+            # Shut down first: a plain close would wait for the thread that still reads from it.
             with contextlib.suppress(OSError):
-                # A reset, not an orderly end: the other side must not know what became of its COMMIT.
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                connection.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
     def forward(self) -> None:
         with contextlib.suppress(OSError):

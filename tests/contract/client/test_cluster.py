@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.contract.client.parts import eventually, fresh_name, fresh_topic
 
 from atonce.client.cluster import Cluster, shared
 from atonce.errors import UnreachableError, UsageError
 from atonce.local.ports import free_port
+from tests.contract.client.parts import eventually, fresh_name, fresh_topic
 
 
 @pytest.fixture

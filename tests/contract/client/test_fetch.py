@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPlace
-from tests.contract.client.parts import LossyCluster, admin, blobs, fresh_name, fresh_topic, read_values
 
 from atonce.client.errors import TopicMissing, TryAgain
 from atonce.client.fetch import SCHEMA, SCHEMA_WITH_HEADERS, fetch
@@ -17,6 +16,7 @@ from atonce.client.produce import Sender
 from atonce.client.sample import bytes_per_offset
 from atonce.client.transaction import Transaction
 from atonce.errors import DataLossError
+from tests.contract.client.parts import LossyCluster, admin, blobs, fresh_name, fresh_topic, read_values
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from tests.contract.client.parts import LossyCluster, blobs, fresh_name, fresh_topic
 
 from atonce.client.cluster import Cluster
 from atonce.client.errors import TopicMissing
@@ -16,6 +15,7 @@ from atonce.client.produce import Sender
 from atonce.client.transaction import Transaction
 from atonce.errors import UsageError
 from atonce.records.encode import encode
+from tests.contract.client.parts import LossyCluster, blobs, fresh_name, fresh_topic
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.contract.client.parts import LossyCluster, blobs, fresh_name, fresh_topic, read_values
 
 from atonce.client.errors import TopicMissing
 from atonce.client.produce import Sender, idempotent_producer
 from atonce.client.transaction import Transaction
 from atonce.errors import AttemptAborted, InvariantError, UndeliverableRow, UsageError
+from tests.contract.client.parts import LossyCluster, blobs, fresh_name, fresh_topic, read_values
 
 EXPECTED = [f"v{n}" for n in range(200)]
 

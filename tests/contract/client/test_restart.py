@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import NewTopic
-from tests.contract.client.parts import admin, blobs, eventually, fresh_name, fresh_topic, read_values
 
 from atonce.broker.embedded import Broker
 from atonce.client.cluster import Cluster
@@ -15,6 +14,7 @@ from atonce.client.fetch import fetch
 from atonce.client.offsets import Committed, TopicPartition, committed
 from atonce.client.produce import Sender, idempotent_producer
 from atonce.client.transaction import Transaction
+from tests.contract.client.parts import admin, blobs, eventually, fresh_name, fresh_topic, read_values
 
 EXPECTED = [f"v{n}" for n in range(400)]
 

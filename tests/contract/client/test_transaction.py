@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.contract.client.parts import LossyCluster, blobs, fresh_name, fresh_topic, read_values
 
 from atonce.client.errors import FencedError
 from atonce.client.offsets import Committed, TopicPartition, committed
 from atonce.client.produce import Sender
 from atonce.client.transaction import Transaction
 from atonce.errors import InvariantError, UsageError
+from tests.contract.client.parts import LossyCluster, blobs, fresh_name, fresh_topic, read_values
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.pipeline.parts import Watcher, consume, produce
 
 import atonce
 from atonce.client.admin import create_topic
@@ -24,6 +23,7 @@ from atonce.sinks.kafka import KafkaSink
 from atonce.sinks.kafka_blobs import Encoder, Targets
 from atonce.sinks.kafka_lease import LeaseServer
 from atonce.sinks.kafka_send import SendTask
+from tests.contract.pipeline.parts import Watcher, consume, produce
 
 Make = Callable[..., atonce.Pipeline]
 COPY = "SELECT CAST(key AS STRING) AS key, CAST(value AS STRING) AS value FROM input"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.pipeline.parts import Watcher, consume, produce
 
 import atonce
 from atonce.client.admin import create_topic, delete_topic
@@ -19,6 +18,7 @@ from atonce.client.cluster import Cluster
 from atonce.client.offsets import Committed, TopicPartition, commit
 from atonce.engine.observer import Event, Step
 from atonce.errors import LedgerMismatch
+from tests.contract.pipeline.parts import Watcher, consume, produce
 
 Make = Callable[..., atonce.Pipeline]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.pipeline.parts import Output, kafka_output, postgres_output, produce, sqlite_output
 
 import atonce
 from atonce.client.admin import create_topic, group_lag
 from atonce.client.cluster import Cluster
 from atonce.guarantee import Guarantee
+from tests.contract.pipeline.parts import Output, kafka_output, postgres_output, produce, sqlite_output
 
 SINKS = {"kafka": kafka_output, "postgres": postgres_output, "sqlite": sqlite_output}
 

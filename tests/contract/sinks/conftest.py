@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.contract.sinks.database import Database, sqlite_at
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.contract.sinks.cutting_proxy import CuttingProxy
-from tests.contract.sinks.database import Database, batch, identity, progress
 
 from atonce.errors import AttemptAborted, OutcomeUnknown, RetriableError
 from atonce.local.postgres import PostgresServer
 from atonce.sinks.postgres import Postgres
+from tests.contract.sinks.cutting_proxy import CuttingProxy
+from tests.contract.sinks.database import Database, batch, identity, progress
 
 
 @pytest.fixture

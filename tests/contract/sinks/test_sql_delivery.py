@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.contract.sinks.database import Crash, Database, batch, crash_at, identity, progress
 
 from atonce.errors import AttemptAborted, ReplacedError
 from atonce.guarantee import ORDERS, Guarantee
+from tests.contract.sinks.database import Crash, Database, batch, crash_at, identity, progress
 
 LEVELS = list(Guarantee)
 

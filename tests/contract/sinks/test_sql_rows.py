@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.contract.sinks.database import Database, batch, identity, progress
 
 from atonce.errors import RefusedError, UndeliverableRow, UsageError
+from tests.contract.sinks.database import Database, batch, identity, progress
 
 
 @contextmanager

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.contract.client.parts import blobs
-
 from atonce.client.cluster import Cluster
 from atonce.client.produce import Sender
+from tests.contract.client.parts import blobs
 
 
 def fill(servers: str, topic: str, numbers: range, partition: int = 0) -> None:

@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import TopicPartition as ConfluentPlace
 from confluent_kafka.admin import NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.contract.client.parts import admin, eventually, fresh_topic
-from tests.contract.source.parts import fill
 
 from atonce.client.cluster import Cluster
 from atonce.engine.source import SCHEMA, AtOnceSource, BatchReader, StreamReader
 from atonce.errors import DataLossError, UsageError
+from tests.contract.client.parts import admin, eventually, fresh_topic
+from tests.contract.source.parts import fill
 
 
 def batch_reader(servers: str, **options: str) -> BatchReader:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import AnalysisException
-from tests.contract.client.parts import fresh_topic
-from tests.contract.source.parts import batch, fill
 
 from atonce.engine.source import fused
+from tests.contract.client.parts import fresh_topic
+from tests.contract.source.parts import batch, fill
 
 # Not a fixed date: retention would remove what is older than a week.
 NOW_MS = time.time_ns() // 1_000_000_000 * 1000

@@ -13,6 +13,7 @@ from typing import Any
 import kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka.errors import KafkaError as KafkaPythonError
+
 from tests.interop.broker.wire import Wire
 
 PARTITIONS = 4

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from atonce.broker.embedded import Broker
 from tests.crash.broker.load import (
     COPIED,
     IDEMPOTENT,
@@ -30,8 +32,6 @@ from tests.crash.broker.load import (
     read_everything,
     wait_until_stable,
 )
-
-from atonce.broker.embedded import Broker
 
 # Segments roll and journals are compacted all the time, so that kills hit those moments too.
 BUSY = {

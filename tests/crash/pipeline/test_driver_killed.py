@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.pipeline.parts import kafka_output, produce, sqlite_output
-from tests.crash.pipeline.victim import pipeline
 
 from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
 from atonce.engine.observer import Step
 from atonce.guarantee import Guarantee
 from atonce.local.child import Child
+from tests.contract.pipeline.parts import kafka_output, produce, sqlite_output
+from tests.crash.pipeline.victim import pipeline
 
 ONE_COMMIT = (
     Step.PLANNED,
@@ -62,7 +62,7 @@ def killed(embedded: str, scratch: Path) -> list[dict[str, str]]:
         cwd=Path(__file__).parents[3],
         log=scratch / "victim.log",
     ) as victim:
-        victim.wait_for_line("held", timeout_s=240)
+        victim.wait_for_line("held", timeout_s=600)
         victim.kill()
     return cases
 

@@ -10,11 +10,10 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.contract.pipeline.parts import kafka_output, sqlite_output
-
 import atonce
 from atonce.engine.observer import Event
 from atonce.engine.session import session
+from tests.contract.pipeline.parts import kafka_output, sqlite_output
 
 PER_BATCH = 20
 

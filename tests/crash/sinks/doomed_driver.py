@@ -13,10 +13,9 @@ def die() -> None:
 
 
 def main(kind: str, where: str, table: str, moment: str, master: str) -> None:
-    from tests.contract.sinks.database import Database, batch, identity, progress
-
     from atonce.engine.session import session
     from atonce.sinks import sql_intake
+    from tests.contract.sinks.database import Database, batch, identity, progress
 
     spark = session(master=master)
     who = identity(table)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.contract.sinks.database import Database, batch, identity, progress, sqlite_at
 
 SCRIPT = Path(__file__).with_name("doomed_driver.py")

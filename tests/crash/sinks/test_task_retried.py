@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+
 from tests.contract.sinks.database import Database, sqlite_at
 
 SCRIPT = Path(__file__).with_name("retrying_job.py")

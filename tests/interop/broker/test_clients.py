@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+
 from tests.interop.broker.wire import Wire
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]

@@ -11,11 +11,11 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
-from tests.interop.broker.wire import Wire
 
 from atonce.broker.embedded import Broker, find_running
 from atonce.local.child import ChildFailed
 from atonce.records.record import build_batch
+from tests.interop.broker.wire import Wire
 
 PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, END_TXN = 0, 1, 3, 22, 26
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from tests.interop.broker.wire import Wire
 
 from atonce.broker.embedded import Broker
 from atonce.broker.router import routes
+from tests.interop.broker.wire import Wire
 
 METADATA, PRODUCE, API_VERSIONS = 3, 0, 18
 

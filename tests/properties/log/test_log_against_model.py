@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.simulation.log.forgetful import ForgetfulStorage
-from tests.simulation.log.workload import TestClock, committed_records, read_all
 
 from atonce.log.config import LogConfig
 from atonce.log.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence
 from atonce.log.partition_log import PartitionLog
 from atonce.records.compression import Compression
 from atonce.records.record import build_batch, iter_records
+from tests.simulation.log.forgetful import ForgetfulStorage
+from tests.simulation.log.workload import TestClock, committed_records, read_all
 
 PRODUCERS = st.integers(0, 3)
 

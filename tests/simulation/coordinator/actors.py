@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
-from tests.simulation.coordinator.world import FENCED, OK, Task, Transaction, World
 
 from atonce.coordinator.decision import OFFSETS_PARTITION, ProducerIdAndEpoch, TopicPartition
+from tests.simulation.coordinator.world import FENCED, OK, Task, Transaction, World
 
 _WAIT = frozenset({ErrorCode.concurrent_transactions})
 

@@ -12,7 +12,6 @@ from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
-from tests.simulation.coordinator.desk import Crash, Desk
 
 from atonce.coordinator import consumer_requests, reconcile
 from atonce.coordinator.consumer import ConsumerGroup
@@ -20,6 +19,7 @@ from atonce.coordinator.consumer_records import Assignment
 from atonce.coordinator.consumer_requests import HeartbeatAnswer
 from atonce.coordinator.groups import GroupConfig, HeartbeatRequest
 from atonce.coordinator.reconcile import flat, grouped
+from tests.simulation.coordinator.desk import Crash, Desk
 
 SEEDS = int(os.environ.get("ATONCE_SEEDS", "80"))
 FIRST = int(os.environ.get("ATONCE_SEED", "0"))

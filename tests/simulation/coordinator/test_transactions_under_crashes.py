@@ -9,10 +9,10 @@ import os
 
 import pytest
 from kio.schema.errors import ErrorCode
-from tests.simulation.coordinator.actors import client
-from tests.simulation.coordinator.world import INPUT, World
 
 from atonce.coordinator.states import TransactionState
+from tests.simulation.coordinator.actors import client
+from tests.simulation.coordinator.world import INPUT, World
 
 SEEDS = int(os.environ.get("ATONCE_SEEDS", "120"))
 FIRST = int(os.environ.get("ATONCE_SEED", "0"))

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kio.schema.errors import ErrorCode
-from tests.simulation.coordinator.desk import FixedTopics, MemoryJournal
 
 from atonce.coordinator import group_records, transaction_records
 from atonce.coordinator.decision import (
@@ -25,6 +24,7 @@ from atonce.coordinator.decision import (
 )
 from atonce.coordinator.groups import GroupConfig, GroupCoordinator, OffsetToCommit
 from atonce.coordinator.transactions import TransactionConfig, TransactionCoordinator
+from tests.simulation.coordinator.desk import FixedTopics, MemoryJournal
 
 Task = Generator[None, None, Any]
 

@@ -15,8 +15,6 @@ from typing import Any, ClassVar
 from uuid import UUID, uuid5
 
 from kio.schema.errors import ErrorCode
-from tests.simulation.log.forgetful import ForgetfulStorage
-from tests.simulation.log.workload import TestClock, committed_records, read_all
 
 from atonce.broker.coordination import Coordination
 from atonce.broker.journal import PartitionJournal
@@ -34,6 +32,8 @@ from atonce.coordinator.transactions import TransactionConfig, TransactionCoordi
 from atonce.log.config import LogConfig
 from atonce.log.partition_log import PartitionLog
 from atonce.records.record import build_batch, iter_records
+from tests.simulation.log.forgetful import ForgetfulStorage
+from tests.simulation.log.workload import TestClock, committed_records, read_all
 
 SMALL = LogConfig(segment_bytes=1200, index_interval_bytes=200, checkpoint_bytes=800, retention_ms=-1)
 JOURNAL = dataclasses.replace(SMALL, segment_bytes=400, cleanup_policy=frozenset({"compact"}), delete_retention_ms=0)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 
 import pytest
+
+from atonce.log.partition_log import PartitionLog
 from tests.simulation.log.crash_states import check_every_operation
 from tests.simulation.log.forgetful import ForgetfulStorage
 from tests.simulation.log.workload import (
@@ -19,8 +21,6 @@ from tests.simulation.log.workload import (
     check_recovered,
     scripted_load,
 )
-
-from atonce.log.partition_log import PartitionLog
 
 
 class Scenario:
@@ -114,11 +114,11 @@ def test_a_second_crash_during_recovery() -> None:
 @pytest.mark.soak
 def test_a_second_crash_during_recovery_of_any_crash() -> None:
     """The same from many more places."""
-    second_crashes(200, 6)
+    second_crashes(100, 3)
 
 
 @pytest.mark.soak
 def test_many_subsets_at_every_operation() -> None:
     """The same as above with many more subsets."""
     scenario = Scenario()
-    check_every_operation(scenario.storage, scenario.run, scenario.check, subsets=60)
+    check_every_operation(scenario.storage, scenario.run, scenario.check, subsets=20)

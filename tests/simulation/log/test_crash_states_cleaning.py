@@ -6,6 +6,10 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
+
+from atonce.log.config import LogConfig
+from atonce.log.partition_log import PartitionLog
+from atonce.records.record import iter_records
 from tests.simulation.log.crash_states import check_every_operation
 from tests.simulation.log.forgetful import ForgetfulStorage
 from tests.simulation.log.workload import (
@@ -17,10 +21,6 @@ from tests.simulation.log.workload import (
     read_all,
     scripted_load,
 )
-
-from atonce.log.config import LogConfig
-from atonce.log.partition_log import PartitionLog
-from atonce.records.record import iter_records
 
 COMPACTED = dataclasses.replace(SMALL, cleanup_policy=frozenset({"compact"}), delete_retention_ms=0)
 
@@ -155,13 +155,13 @@ def operations_of_the_load(config: LogConfig) -> int:
     return scenario.storage.operations
 
 
-@pytest.mark.parametrize("subsets", [2, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("subsets", [2, pytest.param(20, marks=pytest.mark.soak)])
 def test_compaction_at_every_operation(subsets: int) -> None:
     """F11: whatever half of a compaction is on disk, each key's newest committed record is there."""
     Scenario(COMPACTED, compacting_load, check_compacted).check_all(subsets)
 
 
-@pytest.mark.parametrize("subsets", [2, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("subsets", [2, pytest.param(20, marks=pytest.mark.soak)])
 def test_removal_at_every_operation(subsets: int) -> None:
     """F11, F30: the log start offset is where it was acknowledged to be, and everything above it is there."""
     Scenario(SMALL, removing_load, check_removed).check_all(subsets)

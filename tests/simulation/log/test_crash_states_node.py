@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
+from atonce.broker.journal import PartitionJournal
 from tests.simulation.log.crash_states import crash_images
 from tests.simulation.log.forgetful import ForgetfulStorage
 from tests.simulation.log.node import OUTPUTS, Ledger, Node, Transaction
-
-from atonce.broker.journal import PartitionJournal
 
 IDS = ("first", "second")
 
@@ -144,4 +144,4 @@ def test_the_checks_bite(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
 @pytest.mark.soak
 def test_many_subsets_of_transactions_and_offsets() -> None:
     """The same with many more subsets."""
-    every_crash_state(25)
+    every_crash_state(8)

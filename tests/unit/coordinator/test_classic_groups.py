@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
-from tests.simulation.coordinator.desk import Crash, Desk
 
 from atonce.coordinator.classic_rebalance import JoinAnswer
 from atonce.coordinator.decision import Deferred, StorageFailed, TopicPartition
 from atonce.coordinator.groups import GroupConfig, JoinRequest, OffsetToCommit, SyncRequest
+from tests.simulation.coordinator.desk import Crash, Desk
 
 OK = ErrorCode.none
 DELAY_MS = 3_000

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
-from tests.simulation.coordinator.desk import Desk
 
 from atonce.coordinator.consumer_requests import HeartbeatAnswer
 from atonce.coordinator.groups import GroupConfig, HeartbeatRequest
 from atonce.coordinator.reconcile import flat, grouped
+from tests.simulation.coordinator.desk import Desk
 
 OK = ErrorCode.none
 SESSION_MS = 45_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from kio.schema.errors import ErrorCode
-from tests.simulation.coordinator.desk import Desk
 
 from atonce.coordinator.decision import OFFSETS_PARTITION, ProducerIdAndEpoch, TopicPartition
 from atonce.coordinator.groups import GroupConfig, OffsetToCommit
+from tests.simulation.coordinator.desk import Desk
 
 OK = ErrorCode.none
 IN = TopicPartition("in", 0)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 from kio.schema.errors import ErrorCode
-from tests.simulation.coordinator.desk import Desk, Written
 
 from atonce.coordinator.decision import OFFSETS_PARTITION, ProducerIdAndEpoch, StorageFailed, TopicPartition
 from atonce.coordinator.states import TransactionState
 from atonce.coordinator.transaction_records import TransactionRecord, encode
 from atonce.coordinator.transactions import TransactionConfig
+from tests.simulation.coordinator.desk import Desk, Written
 
 OK = ErrorCode.none
 OUT = TopicPartition("out", 0)

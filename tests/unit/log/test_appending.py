@@ -6,8 +6,6 @@ import dataclasses
 import struct
 
 import pytest
-from tests.simulation.log.forgetful import ForgetfulStorage
-from tests.simulation.log.workload import TestClock
 
 from atonce.log.config import LogConfig
 from atonce.log.errors import (
@@ -23,6 +21,8 @@ from atonce.log.results import AppendOrigin
 from atonce.records.batch import attributes, iter_batches, read_header
 from atonce.records.compression import Compression
 from atonce.records.record import Record, build_batch, build_marker, iter_records
+from tests.simulation.log.forgetful import ForgetfulStorage
+from tests.simulation.log.workload import TestClock
 
 NOW = 1_700_000_000_000
 

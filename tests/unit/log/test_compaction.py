@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.simulation.log.forgetful import ForgetfulStorage
-from tests.simulation.log.workload import TestClock, committed_records, read_all
 
 from atonce.log.config import LogConfig
 from atonce.log.errors import CorruptMessage, KafkaStorageError
@@ -14,6 +12,8 @@ from atonce.log.partition_log import PartitionLog
 from atonce.records.batch import verify
 from atonce.records.compression import Compression
 from atonce.records.record import Record, build_batch, iter_records, read_marker
+from tests.simulation.log.forgetful import ForgetfulStorage
+from tests.simulation.log.workload import TestClock, committed_records, read_all
 
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=600, retention_ms=-1, delete_retention_ms=1_000)
 FILLER = b"x" * 40

@@ -7,8 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.simulation.log.forgetful import ForgetfulStorage
-from tests.simulation.log.workload import TestClock
 
 from atonce.errors import CorruptLogError
 from atonce.log.config import LogConfig
@@ -17,6 +15,8 @@ from atonce.log.partition_log import PartitionLog
 from atonce.log.storage import DiskStorage
 from atonce.records.batch import iter_batches
 from atonce.records.record import build_batch, iter_records
+from tests.simulation.log.forgetful import ForgetfulStorage
+from tests.simulation.log.workload import TestClock
 
 NOW = 1_700_000_000_000
 CONFIG = LogConfig(retention_ms=-1)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.simulation.log.forgetful import ForgetfulStorage
-from tests.simulation.log.workload import TestClock
 
 from atonce.log.config import LogConfig
 from atonce.log.errors import InvalidProducerEpoch, OutOfOrderSequence
 from atonce.log.partition_log import PartitionLog
 from atonce.records.batch import MAX_SEQUENCE
 from atonce.records.record import build_batch
+from tests.simulation.log.forgetful import ForgetfulStorage
+from tests.simulation.log.workload import TestClock
 
 NOW = 1_700_000_000_000
 CONFIG = LogConfig(retention_ms=-1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.simulation.log.forgetful import ForgetfulStorage
-from tests.simulation.log.workload import TestClock, read_all
 
 from atonce.log.config import LogConfig
 from atonce.log.errors import KafkaStorageError, OffsetOutOfRange
 from atonce.log.partition_log import PartitionLog
 from atonce.records.record import build_batch
+from tests.simulation.log.forgetful import ForgetfulStorage
+from tests.simulation.log.workload import TestClock, read_all
 
 CONFIG = LogConfig(segment_bytes=400, retention_ms=-1)
 

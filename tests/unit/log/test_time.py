@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulation.log.forgetful import ForgetfulStorage
-from tests.simulation.log.workload import TestClock
 
 from atonce.log.config import LogConfig
 from atonce.log.partition_log import PartitionLog
 from atonce.records.compression import Compression
 from atonce.records.record import Record, build_batch
+from tests.simulation.log.forgetful import ForgetfulStorage
+from tests.simulation.log.workload import TestClock
 
 NOW = 1_700_000_000_000
 CONFIG = LogConfig(retention_ms=-1, segment_bytes=600, index_interval_bytes=100)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulation.log.forgetful import ForgetfulStorage
-from tests.simulation.log.workload import TestClock, committed_records, read_all
 
 from atonce.log.config import LogConfig
 from atonce.log.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence, TransactionCoordinatorFenced
 from atonce.log.partition_log import PartitionLog
 from atonce.log.results import AppendOrigin, Isolation
 from atonce.records.record import build_batch, read_marker
+from tests.simulation.log.forgetful import ForgetfulStorage
+from tests.simulation.log.workload import TestClock, committed_records, read_all
 
 NOW = 1_700_000_000_000
 CONFIG = LogConfig(retention_ms=-1)

@@ -41,16 +41,31 @@ def test_a_whole_file_becomes_a_pipeline(scratch: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("guarantee: effectively-once", "guarantee: exactly-once"), r"orders.yaml:2: guarantee 'exactly-once' is not one of: none"),
-        (("trigger:", "triger:"), r"orders.yaml:6: 'triger' is not a key of a pipeline; allowed are name.*mean 'trigger'"),
-        (("{kafka: {topic: orders,", "{kafa: {topic: orders,"), r"orders.yaml:3: source names one of kafka, files, table; got kafa"),
-        (("topic: orders,", "topik: orders,"), r"orders.yaml:3: 'topik' is not a key of source.kafka; allowed are topic.*mean 'topic'"),
+        (
+            ("guarantee: effectively-once", "guarantee: exactly-once"),
+            r"orders.yaml:2: guarantee 'exactly-once' is not one of: none",
+        ),
+        (
+            ("trigger:", "triger:"),
+            r"orders.yaml:6: 'triger' is not a key of a pipeline; allowed are name.*mean 'trigger'",
+        ),
+        (
+            ("{kafka: {topic: orders,", "{kafa: {topic: orders,"),
+            r"orders.yaml:3: source names one of kafka, files, table; got kafa",
+        ),
+        (
+            ("topic: orders,", "topik: orders,"),
+            r"orders.yaml:3: 'topik' is not a key of source.kafka; allowed are topic.*mean 'topic'",
+        ),
         (("topic: orders,", "topic: 'or ders',"), r"orders.yaml:3: 'or ders' is not a topic name"),
         (("trigger: 5 seconds", "trigger: continuous 1 second"), r"orders.yaml:6: trigger .* is refused: continuous"),
         (("name: orders\n", ""), r"orders.yaml:1: the key 'name' is missing"),
         (("name: orders\n", "name: [1\n"), r"orders.yaml:\d+: not valid YAML"),
         (("name: orders\n", "name: orders\nname: x\n"), r"orders.yaml:2: a pipeline file has the key 'name' twice"),
-        (("transform: SELECT key, upper(CAST(value AS STRING)) AS value FROM input", "transform: nowhere:fn"), r"orders.yaml:4: cannot import 'nowhere'"),
+        (
+            ("transform: SELECT key, upper(CAST(value AS STRING)) AS value FROM input", "transform: nowhere:fn"),
+            r"orders.yaml:4: cannot import 'nowhere'",
+        ),
         (("name: orders", "name: a/b"), r"orders.yaml:1: 'a/b' is not a pipeline name"),
     ],
 )

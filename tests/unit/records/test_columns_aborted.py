@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.unit.records.batches import marker, random_rows, rows_of, sealed
 
 from atonce.records.encode import encode
+from tests.unit.records.batches import marker, random_rows, rows_of, sealed
 
 TRANSACTIONAL = 0x10
 

@@ -9,11 +9,11 @@ import cramjam
 import crc32c
 import numpy as np
 import pytest
-from tests.unit.records.batches import EVERYTHING, marker, random_rows, rows_of, sealed
 
 from atonce.errors import CorruptLogError
 from atonce.records.columns import decode, locate
 from atonce.records.encode import encode
+from tests.unit.records.batches import EVERYTHING, marker, random_rows, rows_of, sealed
 
 
 def batch(rows: int = 30, compression: str = "none") -> bytes:

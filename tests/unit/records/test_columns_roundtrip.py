@@ -7,11 +7,11 @@ import datetime
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.records.batches import EVERYTHING, random_rows, rows_of, sealed
 
 from atonce.records.columns import decode, locate
 from atonce.records.encode import encode
 from atonce.records.partitioner import assign
+from tests.unit.records.batches import EVERYTHING, random_rows, rows_of, sealed
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 

@@ -7,11 +7,11 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.records.batches import random_rows, rows_of, sealed
 
 from atonce.errors import UndeliverableRow, UsageError
 from atonce.records.encode import RowTooLarge, encode
 from atonce.records.partitioner import assign
+from tests.unit.records.batches import random_rows, rows_of, sealed
 
 HEADER = ">qiibIhiqqqhii"
 
