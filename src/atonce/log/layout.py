@@ -1,4 +1,4 @@
-"""The names in a partition's directory: Kafka's for segments, plus two files of our own.
+"""The names in a partition's directory: Kafka's for segments, plus three files of our own.
 
 00000000000000000000.log        record batches, as sent
 00000000000000000000.index      offset → position, sparse          }
@@ -7,6 +7,7 @@
 00000000000000000000.snapshot   producer state at that offset      }
 manifest                        the sealed segments, log start offset, how far it is cleaned (with a checksum)
 recovery-point                  up to where everything is synced; see `recovery_point.py`
+reserve                         zeros, given up so that a full disk can still record what retention removes
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ SWAP = ".log.swap"
 TEMPORARY = ".tmp"
 MANIFEST = "manifest"
 RECOVERY_POINT = "recovery-point"
+RESERVE = "reserve"
+RESERVE_BYTES = 16 * 1024
 
 _DIGITS = 20
 
@@ -54,6 +57,22 @@ class Layout:
 
     def sync(self) -> None:
         self.storage.sync_directory(self.directory)
+
+    def keep_reserve(self) -> None:
+        """Have the reserve there if the disk has room for it; it matters only when there is none."""
+        path = self.path(RESERVE)
+        if not self.storage.exists(path):
+            try:
+                self.storage.open(path, create=True).pwrite(0, [bytes(RESERVE_BYTES)])
+            except OSError:
+                self.storage.remove(path)
+
+    def give_up_reserve(self) -> bool:
+        """Free its room; False if it was not there."""
+        path = self.path(RESERVE)
+        there = self.storage.exists(path)
+        self.storage.remove(path)
+        return there
 
     def remove(self, offset: int, *suffixes: str) -> None:
         for suffix in suffixes:

@@ -61,6 +61,7 @@ def _create(layout: Layout, config: LogConfig, clock: Clock, start: int, manifes
     segment = Segment.create(layout, start, clock(), config.index_interval_bytes)
     state = LogState(layout, config, clock, [segment], point_file, log_start_offset=start, checkpoint_offset=start)
     state.manifest().save(layout)
+    layout.keep_reserve()
     return state
 
 
@@ -283,6 +284,7 @@ class _Recovery:
             state.rolled = [(s, state.snapshot()) for s in state.segments[:-1] if s.base_offset not in listed]
         state.point_file.write(end)
         state.point_file.sync()
+        layout.keep_reserve()
         state.producers.high_watermark_moved(end.offset)
         state.epochs.truncate_start(state.log_start_offset)
 

@@ -10,6 +10,7 @@ from atonce.log.appending import roll
 from atonce.log.errors import KafkaStorageError, OffsetOutOfRange
 from atonce.log.flushing import flush
 from atonce.log.layout import INDEXES, LOG, SNAPSHOT, SWAP
+from atonce.log.manifest import Manifest
 from atonce.log.segment import Segment
 from atonce.log.state import LogState
 
@@ -86,7 +87,7 @@ def _move_start(state: LogState, target: int) -> int:
         state.cleaned_offset = max(state.cleaned_offset, state.segments[0].base_offset)
         manifest = state.manifest()
     try:
-        manifest.save(state.layout)
+        _save(state, manifest)
     except OSError as error:
         with state.lock:
             state.log_start_offset = old_start
@@ -94,6 +95,17 @@ def _move_start(state: LogState, target: int) -> int:
         raise KafkaStorageError(f"{state.layout.directory}: the manifest could not be written ({error})") from error
     for segment in gone:
         state.layout.remove(segment.base_offset, LOG, SWAP, SNAPSHOT, *INDEXES)
+    state.layout.keep_reserve()
     with state.lock:
         state.epochs.truncate_start(target)
     return target
+
+
+def _save(state: LogState, manifest: Manifest) -> None:
+    """On a full disk the reserve makes room for the manifest: what frees the disk must not need a free disk."""
+    try:
+        manifest.save(state.layout)
+    except OSError:
+        if not state.layout.give_up_reserve():
+            raise
+        manifest.save(state.layout)

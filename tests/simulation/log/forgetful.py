@@ -84,6 +84,8 @@ class ForgetfulStorage:
     def remove(self, path: str) -> None:
         if path in self.names:
             self.step(f"remove {path}")
+            if self.free_bytes is not None:
+                self.free_bytes += len(self.names[path].current)
             self._assign((path, None))
 
     def remove_directory(self, path: str) -> None:

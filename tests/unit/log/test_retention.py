@@ -64,6 +64,7 @@ def test_a_full_disk_leaves_the_start_where_it_was() -> None:
     """F12."""
     storage = ForgetfulStorage()
     log = filled(storage, TestClock())
+    storage.remove("t-0/reserve")
     storage.free_bytes = 3
     with pytest.raises(KafkaStorageError):
         log.delete_records(7)
@@ -71,6 +72,19 @@ def test_a_full_disk_leaves_the_start_where_it_was() -> None:
     assert len(read_all(log)) == 20
     storage.free_bytes = None
     assert log.delete_records(7) == 7
+
+
+def test_a_full_disk_can_be_freed_by_what_removes_records() -> None:
+    """F12: the reserve gives the manifest its room, and is there again afterwards."""
+    storage = ForgetfulStorage()
+    log = filled(storage, TestClock())
+    storage.free_bytes = 0
+    assert log.delete_records(15) == 15
+    assert storage.exists("t-0/reserve")
+    assert log.append(build_batch([(b"k", b"v")], timestamp_ms=TestClock()())).base_offset == 20
+    log.flush()
+    again = PartitionLog.open(storage.power_cut(None), "t-0", CONFIG, TestClock())
+    assert (again.log_start_offset, again.log_end_offset) == (15, 21)
 
 
 def test_retention_by_time_removes_old_segments_and_keeps_the_rest() -> None:
