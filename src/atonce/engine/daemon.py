@@ -7,6 +7,7 @@ new worker pays about two seconds for pyarrow, numba and the compiled codec. Spa
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 
@@ -30,6 +31,9 @@ def preload() -> None:
         # A worker that cannot import something says so itself, in the task that needs it.
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    # Spark's workers collect garbage after every task; what was loaded here is none, and need not be looked at again.
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,46 @@
+"""Numbers of a running pipeline, gathered from its events and served in Prometheus' format."""
+
+from __future__ import annotations
+
+import urllib.request
+
+from atonce.engine.metrics import Numbers, Several, serve
+from atonce.engine.observer import Event, Step
+from atonce.local.ports import free_port
+
+
+def told(numbers: Numbers, *steps: tuple[Step, dict[str, object]]) -> None:
+    for step, more in steps:
+        Several(numbers).on_event(Event(step=step, pipeline="orders", batch_id=3, **more))  # type: ignore[arg-type]
+
+
+def test_events_are_counted() -> None:
+    numbers = Numbers("orders", "effectively-once")
+    told(
+        numbers,
+        (Step.PLANNED, {}),
+        (Step.ABORTED, {}),
+        (Step.RETRYING, {"facts": {"why": "broker restarts", "restarts": 2}}),
+    )
+    assert numbers.snapshot().trouble == "broker restarts"
+    told(numbers, (Step.DELIVERED, {"rows": 500}), (Step.SKIPPED, {}))
+    now = numbers.snapshot()
+    assert (now.batch, now.batches, now.rows, now.commits) == (3, 1, 500, 1)
+    assert (now.aborted, now.retries, now.restarts, now.skipped) == (1, 1, 2, 1)
+    assert now.trouble == ""
+    assert now.rows_per_s > 0
+
+
+def test_prometheus_reads_them() -> None:
+    numbers = Numbers("orders", "at-least-once")
+    numbers.lag = 42
+    told(numbers, (Step.PLANNED, {}), (Step.DELIVERED, {"rows": 7}))
+    port = free_port()
+    server = serve(numbers, f"127.0.0.1:{port}")
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    finally:
+        server.shutdown()
+    assert 'atonce_rows_total{guarantee="at-least-once",pipeline="orders"} 7.0' in text
+    assert 'atonce_lag_records{guarantee="at-least-once",pipeline="orders"} 42.0' in text
