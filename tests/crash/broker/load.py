@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-import kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from kafka.errors import KafkaError as KafkaPythonError
 
 from tests.interop.broker.wire import Wire
 
@@ -191,77 +189,6 @@ class TransactionalProducer(Worker):
                 if not error.retriable():
                     return False
         return False
-
-
-class Copier(Worker):
-    """Reads one topic and writes another, its input offsets in the same transaction: each record once, in order.
-
-    With kafka-python: librdkafka 2.16's send_offsets_to_transaction hangs for ever if the broker dies under it (on
-    Apache Kafka as well).
-    """
-
-    def __init__(self, servers: str) -> None:
-        super().__init__()
-        self._servers = servers
-        self._input = [kafka.TopicPartition(IDEMPOTENT, partition) for partition in range(PARTITIONS)]
-
-    def run(self) -> None:
-        while True:
-            try:
-                if self._copy_until_told():
-                    return
-            except KafkaPythonError:
-                # Whatever it was: begin anew from what is committed, after fencing ourselves.
-                continue
-
-    def _copy_until_told(self) -> bool:
-        consumer = kafka.KafkaConsumer(
-            bootstrap_servers=self._servers,
-            group_id="copier",
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            max_poll_records=1000,
-            request_timeout_ms=10_000,
-        )
-        producer = kafka.KafkaProducer(
-            bootstrap_servers=self._servers,
-            transactional_id="copier",
-            transaction_timeout_ms=30_000,
-            request_timeout_ms=5_000,
-            max_block_ms=30_000,
-            reconnect_backoff_max_ms=200,
-        )
-        try:
-            producer.init_transactions()
-            consumer.assign(self._input)
-            done = {partition: consumer.committed(partition) or 0 for partition in self._input}
-            for partition, offset in done.items():
-                consumer.seek(partition, offset)
-            self.progress = sum(done.values())  # a commit whose answer was lost counts too
-            while True:
-                batch = consumer.poll(200)
-                if batch:
-                    self._copy(producer, batch)
-                elif self.stopping.is_set() and self._has_caught_up(consumer):
-                    return True
-        finally:
-            producer.close(timeout=5)
-            consumer.close()
-
-    def _copy(self, producer: Any, batch: dict[Any, list[Any]]) -> None:
-        producer.begin_transaction()
-        for partition, records in batch.items():
-            for record in records:
-                producer.send(COPIED, record.value, partition=partition.partition)
-        ends = {p: kafka.OffsetAndMetadata(records[-1].offset + 1, "", -1) for p, records in batch.items()}
-        producer.send_offsets_to_transaction(ends, "copier")
-        producer.commit_transaction()
-        self.progress += sum(len(records) for records in batch.values())
-
-    def _has_caught_up(self, consumer: Any) -> bool:
-        ends = consumer.end_offsets(self._input)
-        return all((consumer.committed(partition) or 0) == end for partition, end in ends.items())
 
 
 @dataclass

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from atonce.broker.embedded import Broker
+from tests.crash.broker.copier import Copier
 from tests.crash.broker.load import (
     COPIED,
     IDEMPOTENT,
@@ -23,7 +24,6 @@ from tests.crash.broker.load import (
     TOPICS,
     TRANSACTIONAL,
     TXN_RECORDS,
-    Copier,
     IdempotentProducer,
     Reader,
     Seen,
@@ -89,7 +89,7 @@ def crash_rounds(rounds: int, seed: int, data: Path) -> None:
         f"{rounds} rounds: {len(idempotent.acked)} records acked, "
         f"{sum(len(t.committed) for t in transactional)} transactions committed, "
         f"{sum(len(t.aborted) for t in transactional)} aborted, {sum(len(t.unknown) for t in transactional)} unknown, "
-        f"{reader.progress} records read live"
+        f"{reader.progress} records read live, copied in {copier.attempts} attempts"
     )
 
 
