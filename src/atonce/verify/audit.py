@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from atonce.errors import AtOnceError
 from atonce.verify import checks_history as history_checks
 from atonce.verify.allowed import Anomaly
+from atonce.verify.checks_atomicity import torn_snapshots
 from atonce.verify.checks_output import Oracle, multisets, order
 from atonce.verify.findings import Finding, found
 from atonce.verify.identity import Out
@@ -60,6 +61,10 @@ def audit(scene: Scene, oracle: Oracle | None, drained: bool) -> Audit:
         findings += order(oracle, outs)
     if scene.watch is not None:
         findings += _history(scene, settled)
+    if scene.table_watch is not None:
+        scene.table_watch.stop()
+        if oracle is not None and not oracle.final_only:
+            findings += torn_snapshots(scene.workload, scene.history, scene.table_watch.snapshots)
     if not drained and scene.refusal is None:
         words = scene.subject.last_words()[-200:]
         findings += found(Anomaly.STUCK, [f"not at the end of its input {scene.limits.drain_s:g} s later. {words}"])

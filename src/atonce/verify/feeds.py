@@ -1,11 +1,14 @@
-"""How input reaches the subject: appended to its topic, or as files in its directory."""
+"""How input reaches the subject: appended to its topic, as files in its directory, or as rows of an outbox."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import psycopg
+
 from atonce.verify.cluster import Cluster
+from atonce.verify.database import ScratchDatabase
 from atonce.verify.subject_contract import Names
 from atonce.verify.workload import Input, publish
 
@@ -61,3 +64,44 @@ class FilesFeed:
 
     def remove(self, names: Names) -> None:
         return None
+
+
+class TableFeed:
+    """An outbox in verify's own PostgreSQL: `outbox (id, key, value)`, one row per record."""
+
+    def __init__(self, database: ScratchDatabase) -> None:
+        self._database = database
+
+    def prepare(self, names: Names, partitions: int) -> None:
+        with psycopg.connect(self._database.direct, autocommit=True) as connection:
+            connection.execute("CREATE TABLE outbox (id bigserial PRIMARY KEY, key text, value text)")
+
+    def give(self, names: Names, records: Sequence[Input]) -> None:
+        with psycopg.connect(self._database.direct) as connection:
+            _insert(connection, records)
+
+    def give_oldest_last(self, names: Names, records: Sequence[Input]) -> Callable[[], None]:
+        """The first record gets the smallest id and becomes visible after all others: when the result is called."""
+        older = psycopg.connect(self._database.direct)
+        _insert(older, records[:1])
+        self.give(names, records[1:])
+
+        def commit() -> None:
+            older.commit()
+            older.close()
+
+        return commit
+
+    def ends(self, names: Names) -> dict[int, int]:
+        return {}
+
+    def remove(self, names: Names) -> None:
+        return None
+
+
+def _insert(connection: psycopg.Connection[tuple[object, ...]], records: Sequence[Input]) -> None:
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO outbox (key, value) VALUES (%s, %s)",
+            [((record.key or b"").decode(), record.value.decode()) for record in records],
+        )

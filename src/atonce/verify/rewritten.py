@@ -42,7 +42,10 @@ def _source(source: Any, names: Names, records_per_batch: int) -> Any:
     if kind == "Files":
         options = {**dict(source.options), "maxFilesPerTrigger": "2"}
         return _with(source, {"path": str(names.scratch / "in"), "options": options})
-    raise UsageError(f"verify cannot feed a {kind} source yet. Next: verify the part after it, from a Kafka topic.")
+    if kind == "Table":
+        changes = {"url": names.source_url, "table": "outbox", "column": "id", "columns": None, "start": "earliest"}
+        return _with(source, {**changes, "max_rows": records_per_batch})
+    raise UsageError(f"verify cannot feed a {kind} source. Next: verify the part after it, from a Kafka topic.")
 
 
 def _sink(sink: Any, names: Names, timer_s: float) -> Any:
@@ -69,14 +72,16 @@ def _with(part: Any, changes: Mapping[str, Any]) -> Any:
     return replace(part, **{name: value for name, value in changes.items() if name in known})
 
 
-def needs_of(pipeline: Any) -> set[Need]:
-    met = {Need.SPARK}
+def needs_of(pipeline: Any, *, stateful: bool) -> set[Need]:
+    met = {Need.SPARK} if stateful else {Need.SPARK, Need.STATELESS}
     if isinstance(pipeline.source, Kafka):
         met.add(Need.PROCESSING)
     else:
         met.add(Need.PUBLISHING)
         if type(pipeline.source).__name__ == "Files":
             met.add(Need.FILES)
+        if type(pipeline.source).__name__ == "Table":
+            met.add(Need.SQL_SOURCE)
     if isinstance(pipeline.sink, Kafka):
         met |= {Need.KAFKA_OUTPUT, Need.KAFKA_LEDGER}
     if type(pipeline.sink).__name__ == "Postgres":

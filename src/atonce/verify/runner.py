@@ -16,7 +16,7 @@ from atonce.verify.audit import audit
 from atonce.verify.checks_output import Oracle, require_told_apart
 from atonce.verify.cluster import Cluster
 from atonce.verify.faults import Need
-from atonce.verify.feeds import Feed, FilesFeed, TopicFeed
+from atonce.verify.feeds import Feed, FilesFeed, TableFeed, TopicFeed
 from atonce.verify.findings import Finding, found
 from atonce.verify.harness import Harness
 from atonce.verify.identity import identify
@@ -28,6 +28,7 @@ from atonce.verify.rules import NotFired
 from atonce.verify.scenarios import Variant
 from atonce.verify.scene import Limits, Scene
 from atonce.verify.subject_contract import Names, Subject
+from atonce.verify.table_watch import TableWatch
 from atonce.verify.workload import Workload
 
 COUNTED = ("produce", "offset_commit", "txn_offset_commit", "end_txn", "init_producer_id", "join_group")
@@ -68,8 +69,11 @@ class Stage:
     @property
     def feed(self) -> Feed:
         if self._feed is None:
-            files = Need.FILES in self.subject.needs_met()
-            self._feed = FilesFeed() if files else TopicFeed(self.cluster)
+            needs = self.subject.needs_met()
+            if Need.SQL_SOURCE in needs and self.database is not None:
+                self._feed = TableFeed(self.database)
+            else:
+                self._feed = FilesFeed() if Need.FILES in needs else TopicFeed(self.cluster)
         return self._feed
 
     @property
@@ -95,6 +99,7 @@ class Stage:
             scratch=self.scratch / run,
             servers=self.proxy.servers,
             table_url=self.database.url if self.database is not None else self.table_url,
+            source_url=self.database.direct if self.database is not None else None,
             options=variant.options if variant else {},
         )
         names.scratch.mkdir(parents=True, exist_ok=True)
@@ -102,6 +107,10 @@ class Stage:
         history = self.proxy.new_page()
         self.subject.prepare(names, history)
         watch = self._prepare_topics(names)
+        table = self.table if self.table_of is None else self.table_of(names)
+        table_watch = TableWatch(table) if table is not None and not self.subject.endless else None
+        if table_watch is not None:
+            table_watch.start()
         return Scene(
             fault=variant.fault if variant else None,
             variant=variant.name if variant else "clean",
@@ -114,7 +123,8 @@ class Stage:
             workload=self.workload,
             feed=self.feed,
             watch=watch,
-            table=self.table if self.table_of is None else self.table_of(names),
+            table=table,
+            table_watch=table_watch,
             rng=random.Random(f"{self.seed}/{title}"),
             limits=self.limits,
             counts=self.counts,
@@ -143,6 +153,8 @@ class Stage:
         self.subject.finish()
         self.proxy.clear()
         scene.close()
+        if scene.table_watch is not None:
+            scene.table_watch.stop()
         if scene.watch is not None:
             scene.watch.stop()
             scene.watch.reader.cluster.close()

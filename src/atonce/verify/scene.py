@@ -20,6 +20,7 @@ from atonce.verify.proxy import Proxy
 from atonce.verify.readers import Watch
 from atonce.verify.rules import Action, NotFired, Rule
 from atonce.verify.subject_contract import Ending, Names, StepRule, Subject
+from atonce.verify.table_watch import TableWatch
 from atonce.verify.workload import Workload
 
 
@@ -51,6 +52,7 @@ class Scene:
     watch: Watch | None
     """On a Kafka output."""
     table: Table | None
+    table_watch: TableWatch | None
     rng: random.Random
     limits: Limits
     counts: dict[str, int] = field(default_factory=dict)

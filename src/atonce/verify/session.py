@@ -168,13 +168,21 @@ def verify_levels(pipeline: Any, options: Options, levels: list[Guarantee]) -> l
     with _ground(options, topic) as (harness, proxy, workload, scratch, seed), contextlib.ExitStack() as stack:
         per_batch = max(1, options.records // 4)
         database, table_of, kind = None, None, type(sink).__name__
-        if kind == "Postgres":
+        if kind == "Postgres" or type(pipeline.source).__name__ == "Table":
             database = stack.enter_context(ScratchDatabase())
+        if kind == "Postgres" and database is not None:
             made = ScratchTable(database, sink.table.rpartition(".")[2])
             table_of = _same(made)
-        elif kind == "SQLite":
+        if kind == "SQLite":
             table_of = _sqlite(sink.table)
-        subject = PipelineSubject(pipeline, levels[0], scratch, records_per_batch=per_batch, launcher=options.launcher)
+        subject = PipelineSubject(
+            pipeline,
+            levels[0],
+            scratch,
+            records_per_batch=per_batch,
+            stateful=options.stateful,
+            launcher=options.launcher,
+        )
         stack.callback(subject.close)
         for level in levels:
             subject.with_level(level)

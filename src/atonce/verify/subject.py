@@ -63,7 +63,7 @@ class Reporter:
             step=event.step.value,
             batch=event.batch_id,
             rows=event.rows,
-            facts={key: str(value)[:400] for key, value in event.facts.items()},
+            facts={key: str(value)[:2000] for key, value in event.facts.items()},
         )
 
 

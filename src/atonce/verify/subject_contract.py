@@ -26,6 +26,8 @@ class Names:
     """Through the proxy."""
     table_url: str | None = None
     """Through the database's proxy, where there is one."""
+    source_url: str | None = None
+    """The outbox of a pipeline that reads a table."""
     options: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -66,12 +66,14 @@ class PipelineSubject:
         logs: Path,
         *,
         records_per_batch: int,
+        stateful: bool = False,
         launcher: Sequence[str] = LAUNCHER,
     ) -> None:
         self._original = pipeline
         self.level: Guarantee | None = level
         self.title = f"{pipeline.name} ({pipeline._parts()[0].describe()} → {pipeline._parts()[1].describe()})"
         self._per_batch = records_per_batch
+        self._stateful = stateful
         self._launcher = launcher
         self._logs = logs
         self._listener = Listener()
@@ -85,7 +87,7 @@ class PipelineSubject:
         self._standby()
 
     def needs_met(self) -> set[Need]:
-        return needs_of(self._original)
+        return needs_of(self._original, stateful=self._stateful)
 
     # Processes ------------------------------------------------------------------------------------------------------
 
@@ -150,6 +152,9 @@ class PipelineSubject:
 
     def _event(self, number: int, message: dict[str, Any]) -> bool:
         self._history.mark("step", message["step"], message["batch"])
+        if message["step"] == "planned":
+            for name in ("start", "end"):
+                self._history.mark("planned", message["facts"].get(name, ""), message["batch"])
         if message["step"] in ("aborted", "retrying"):
             self._history.mark("said", message["facts"].get("why", ""))
         process = self._active.get(number)

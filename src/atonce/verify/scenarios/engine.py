@@ -81,7 +81,7 @@ def checkpoint_behind(scene: Scene) -> None:
             path.unlink(missing_ok=True)
 
 
-@scenario("F21", "both-gone-and-back", needs=(Need.STATELESS,), may_refuse=True)
+@scenario("F21", "commit-log-lost", needs=(Need.STATELESS,), may_refuse=True)
 def commits_lost(scene: Scene) -> None:
     """All of Spark's own commit log is gone: it plans the newest batch again."""
     folder = _stopped_after_some_batches(scene)

@@ -1,0 +1,68 @@
+"""AtOnce pipelines under the verifier: a short selection here, everything in the soak (issue: what must be shown)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import atonce
+from atonce.guarantee import Guarantee
+from atonce.verify.results import Verdict
+from atonce.verify.session import Options, verify_levels, verify_pipeline
+
+COPY = "SELECT key, upper(CAST(value AS STRING)) AS value FROM input"
+
+
+def counts(df: Any) -> Any:
+    return df.groupBy("key").count().selectExpr("key", "CAST(count AS STRING) AS value")
+
+
+def pipeline(kind: str) -> Any:
+    made = atonce.Pipeline("orders", guarantee="effectively-once")
+    if kind == "files":
+        return made.read(atonce.Files("in", format="text")).write(atonce.Kafka("out"))
+    made = made.read(atonce.Kafka("in"))
+    if kind == "counts":
+        return made.transform(counts).write(atonce.Kafka("out"), mode="update")
+    sinks: dict[str, Any] = {
+        "kafka": atonce.Kafka("out"),
+        "postgres": atonce.Postgres("postgresql://scratch/db", table="orders", create=True),
+        "sqlite": atonce.SQLite("out.db", table="orders"),
+    }
+    return made.transform(COPY).write(sinks[kind])
+
+
+def told(verdict: Verdict) -> str:
+    runs = "\n".join(f"{r.name}: {r.state.value}, {r.findings}, {r.why}, {r.notes}" for r in verdict.results)
+    return f"{verdict.level} seed {verdict.seed}\n{runs}"
+
+
+@pytest.mark.timeout(300)
+def test_a_pipeline_keeps_effectively_once_when_it_is_killed_between_output_and_commit() -> None:
+    """F3, F7: an answer lost, and a kill between the two writes."""
+    verdict = verify_pipeline(
+        pipeline("kafka"), Options(faults="F3/ack-lost,F7/written-not-committed", seed=7, records=60)
+    )
+    assert verdict.exit_code() == 0, told(verdict)
+    assert len(verdict.ran) == 3, told(verdict)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("broker", ["embedded", "apache"])
+@pytest.mark.parametrize("kind", ["kafka", "postgres", "sqlite", "files", "counts"])
+def test_effectively_once_is_kept_under_all_faults(kind: str, broker: str) -> None:
+    options = Options(faults="all", seed=7, records=80, broker=broker, stateful=kind == "counts")
+    verdict = verify_pipeline(pipeline(kind), options)
+    assert not verdict.broken, told(verdict)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("kind", ["kafka", "postgres", "sqlite"])
+def test_all_four_levels_behave_as_the_table_allows_and_the_faults_bite(kind: str, tmp_path: Path) -> None:
+    verdicts = verify_levels(pipeline(kind), Options(seed=7, records=80), list(Guarantee))
+    for verdict in verdicts:
+        assert verdict.exit_code(strict=True) == 0, told(verdict)
