@@ -208,7 +208,7 @@ BROKER = (
     _int("offset.metadata.max.bytes", 4096, "Longest metadata of an offset.", 0),
     _int("offsets.topic.num.partitions", 1, "Fixed: one process, one coordinator.", 1, 1),
     _int("offsets.topic.replication.factor", 1, "Fixed: one copy.", 1, 1),
-    _int("offsets.topic.segment.bytes", 104857600, "`segment.bytes` of `__consumer_offsets`, when it is made.", 1024),
+    _int("offsets.topic.segment.bytes", 8388608, "`segment.bytes` of `__consumer_offsets`, when it is made.", 1024),
     # Transactions and producers.
     _int("transaction.max.timeout.ms", 900000, "Longest transaction.timeout.ms of a producer.", 1),
     _int("transactional.id.expiration.ms", 604800000, "Unused transactional ids are forgotten.", 1),
@@ -218,7 +218,7 @@ BROKER = (
     _int("transaction.state.log.num.partitions", 1, "Fixed: one process, one coordinator.", 1, 1),
     _int("transaction.state.log.replication.factor", 1, "Fixed: one copy.", 1, 1),
     _int("transaction.state.log.min.isr", 1, "Fixed: one copy.", 1, 1),
-    _int("transaction.state.log.segment.bytes", 104857600, "`segment.bytes` of `__transaction_state`, when it is made.", 1024),
+    _int("transaction.state.log.segment.bytes", 8388608, "`segment.bytes` of `__transaction_state`, when it is made.", 1024),
     _int("producer.id.expiration.ms", 86400000, "State of a quiet producer is forgotten.", 1, dynamic=True),
     _int("producer.id.expiration.check.interval.ms", 600000, "How often quiet producers are looked for.", 1),
 )  # fmt: skip

@@ -38,6 +38,8 @@ MAX_VERSION = 13
 ADVERTISED_MIN_VERSION = 0
 
 _ADDS_PARTITIONS = 12
+# Older clients do not know TRANSACTION_ABORTABLE; Kafka tells them INVALID_TXN_STATE.
+_KNOWS_ABORTABLE = 11
 # Clients of the first transaction protocol do not know these; Kafka tells them something that they retry.
 _PASSING = frozenset(
     {
@@ -135,7 +137,9 @@ async def _admit(
         if adds:
             to_add.setdefault(producer, []).append(key)
         elif broker.settings.flag("transaction.partition.verification.enable"):
-            code = broker.coordination.verify_partition(transactional_id, producer, key)
+            code = broker.coordination.verify_partition(
+                transactional_id, producer, key, knows_abortable=context.version >= _KNOWS_ABORTABLE
+            )
             if code is not ErrorCode.none:
                 guards[key] = ErrorCode.not_enough_replicas if code in _PASSING else code
     for producer, keys in to_add.items():
