@@ -23,6 +23,8 @@ DEFAULTS: dict[str, str] = {
     # Each micro-batch is one job with a known shuffle: planning it adaptively only adds stages to wait for.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # A sender begins with the first few blobs instead of waiting for all of its shuffle, and memory stays bounded.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.python.daemon.module": "atonce.engine.daemon",
     "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -39,6 +41,9 @@ LOCAL_DEFAULTS: dict[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # Blobs stay on this machine, and may be compressed already.
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.checksum.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
 _LOG4J = """\

@@ -67,6 +67,8 @@ def kafka_output(name: str, servers: str, scratch: Path, url: str) -> Output:
 def postgres_output(name: str, servers: str, scratch: Path, url: str) -> Output:
     import psycopg
 
+    name = name.replace("-", "_")
+
     def values() -> list[str]:
         with psycopg.connect(url) as connection:
             return [str(row[0]) for row in connection.execute(f"SELECT value FROM out_{name}")]  # type: ignore[arg-type]
@@ -75,6 +77,7 @@ def postgres_output(name: str, servers: str, scratch: Path, url: str) -> Output:
 
 
 def sqlite_output(name: str, servers: str, scratch: Path, url: str) -> Output:
+    name = name.replace("-", "_")
     file = scratch / f"{name}.db"
 
     def values() -> list[str]:
