@@ -24,7 +24,7 @@ COLOURS = {
 }
 TORN = (Anomaly.TORN, Anomaly.ABORTED_READ, Anomaly.PRECOMMITTED_READ)
 STUCK = (Anomaly.STUCK, Anomaly.HANGING)
-_OWN_COLUMN = {Anomaly.LOST, Anomaly.DUPLICATE, Anomaly.REORDERED, *TORN, *STUCK}
+_OWN_COLUMN = {Anomaly.LOST, Anomaly.DUPLICATE, Anomaly.REORDERED, *TORN}
 
 
 class Live:
@@ -83,6 +83,9 @@ def print_verdict(console: Console, verdict: Verdict, strict: bool = False) -> N
                 console.print(f"    {example}", highlight=False, markup=False)
         if verdict.replay:
             console.print(f"  replay: {replay(verdict, result)}", highlight=False, markup=False, soft_wrap=True)
+    for result in verdict.ran:
+        if _also(result) and result.state is not State.BROKEN:
+            console.print(f"{result.name} also: {', '.join(_also(result))}", highlight=False, markup=False)
     for result in verdict.results:
         if result.state in (State.NOT_EXERCISED, State.REFUSED):
             console.print(f"{result.name}: {result.state.value}: {result.why[:300]}", highlight=False, markup=False)
@@ -118,30 +121,29 @@ def replay(verdict: Verdict, result: Result) -> str:
 
 def _table(verdict: Verdict) -> Table:
     level = verdict.level.value if verdict.level else "no level declared"
-    table = Table(title=f"{verdict.subject}\n{level} on {verdict.broker}", title_justify="left")
-    columns = ("fault", "may show", "result", "delivered", "lost", "dup.", "torn", "reordered", "stuck", "recovery")
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("fault", "result") else "right")
-    table.add_column("also", overflow="fold")
+    title = f"{verdict.subject}\n{level} on {verdict.broker}"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("fault", "result"):
+        table.add_column(name, no_wrap=True)
+    for name in ("out", "lost", "dup.", "torn", "reord.", "recovery"):
+        table.add_column(name, justify="right", no_wrap=True)
     for result in verdict.results:
         colour = COLOURS[result.state]
-        cells = [f"[{colour}]{result.name}[/]", result.may_show, f"[{colour}]{result.state.value}[/]"]
+        cells = [f"[{colour}]{result.name}[/]", f"[{colour}]{result.state.value}[/]"]
         if result.ran:
-            cells += [
-                f"{result.delivered}/{result.expected}",
-                *(_count(n) for n in (result.count(Anomaly.LOST), result.count(Anomaly.DUPLICATE))),
-                *(_count(result.count(*group)) for group in (TORN, (Anomaly.REORDERED,), STUCK)),
-                f"{result.recovery_s:.1f} s" if result.recovery_s is not None else "",
-                ", ".join(f.anomaly.value for f in result.findings if f.anomaly not in _OWN_COLUMN),
-            ]
-        else:
-            cells += [""] * 7 + [result.why[:60]]
+            counts = ((Anomaly.LOST,), (Anomaly.DUPLICATE,), TORN, (Anomaly.REORDERED,))
+            recovery = f"{result.recovery_s:.1f} s" if result.recovery_s is not None else ""
+            cells += [f"{result.delivered}/{result.expected}", *(_count(result.count(*c)) for c in counts), recovery]
         if result.state is not State.NOT_APPLICABLE:
             table.add_row(*cells)
     skipped = [result.name for result in verdict.results if result.state is State.NOT_APPLICABLE]
     if skipped:
         table.caption = f"not applicable here: {', '.join(skipped)}"
     return table
+
+
+def _also(result: Result) -> list[str]:
+    return [finding.anomaly.value for finding in result.findings if finding.anomaly not in _OWN_COLUMN]
 
 
 def _count(number: int) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from atonce.errors import AtOnceError, UsageError
 from atonce.guarantee import Guarantee
@@ -275,7 +278,7 @@ class Stage:
             drained = self._to_the_end(scene)
             checked = audit(scene, self.oracle, drained)
             return self._told(self._judge(variant, scene, checked.findings, len(checked.outs), began))
-        except (AtOnceError, OSError) as error:
+        except (AtOnceError, OSError, psycopg.Error, sqlite3.Error) as error:
             return self._told(self._result(variant, State.NOT_EXERCISED, f"could not be run: {error}", scene, began))
         finally:
             self._end(scene)
