@@ -1,0 +1,50 @@
+"""A driver on a standalone cluster: runs one pipeline, slowly and through a shuffle, and tells its steps on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import atonce
+from atonce.engine.observer import Event
+from atonce.sinks import kafka_attempt
+from atonce.sinks.sql_job import map_in_arrow
+
+
+class Tell:
+    def on_event(self, event: Event) -> None:
+        print(event.step.value, event.batch_id, event.facts.get("why", ""), flush=True)
+
+
+def slow(df: Any) -> Any:
+    def rows(batches: Any) -> Any:
+        import time
+
+        for batch in batches:
+            time.sleep(1.0)
+            yield batch
+
+    return map_in_arrow(
+        df.selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value"), rows, "key string, value string"
+    )
+
+
+def main() -> None:
+    told = json.loads(sys.argv[1])
+    kafka_attempt.SMALL_BATCH_ROWS = 0
+    source = atonce.Kafka(told["name"], servers=told["servers"], options={"maxOffsetsPerTrigger": "100"})
+    spark = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    (
+        atonce.Pipeline(
+            told["name"], checkpoint=told["checkpoint"], master=told["master"], spark=spark, observer=Tell()
+        )
+        .read(source)
+        .transform(slow)
+        .write(atonce.Kafka(f"{told['name']}-out", servers=told["servers"]))
+        .run(available_now=True)
+    )
+
+
+if __name__ == "__main__":
+    main()
