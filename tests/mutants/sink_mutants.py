@@ -51,12 +51,16 @@ def batch_ids_only() -> None:
 
 
 def second_attempt_writes() -> None:
-    """The lease is granted to whoever asks, as often as they ask."""
+    """The lease is granted to whoever asks, as often as they ask; a task's second partition has to wait for it."""
+    import time
+
     from atonce.sinks.kafka_lease import LeaseServer
 
     real = LeaseServer._grant
 
     def grant(self: Any, request: dict[str, object], connection: Any) -> bool:
+        if connection in self._leashes:
+            time.sleep(3)  # so that a task that writes without waiting for answers is still there to be killed
         self._granted.clear()
         return real(self, request, connection)
 

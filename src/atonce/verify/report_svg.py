@@ -9,14 +9,14 @@ from atonce.verify.results import Result, State, Verdict
 _PLACES = {
     "publishing": (130, 92),
     "produce": (570, 58),
-    "processing": (460, 140),
-    "commit": (570, 150),
+    "processing": (455, 124),
+    "commit": (572, 160),
     "broker": (240, 140),
-    "transaction": (570, 104),
+    "transaction": (572, 142),
     "fencing": (460, 30),
     "ordering": (570, 36),
-    "group": (350, 140),
-    "engine": (460, 164),
+    "group": (365, 110),
+    "engine": (455, 144),
     "sink": (680, 164),
     "cluster": (240, 30),
     "isolation": (680, 30),
@@ -46,13 +46,13 @@ def path_of_a_message(verdict: Verdict) -> str:
             by_place.setdefault(result.where, []).append(result)
     for place, results in by_place.items():
         x, y = _PLACES.get(place, (460, 190))
-        broken = any(result.state is State.BROKEN for result in results)
-        names = " ".join(sorted({result.fault for result in results}, key=lambda name: int(name[1:])))
-        told = "; ".join(f"{result.name}: {result.state.value}" for result in results)
-        parts.append(
-            f"<text class='fault {'bad' if broken else 'good'}' x='{x}' y='{y}'>⚡ {escape(names)}"
-            f"<title>{escape(told)}</title></text>"
+        broken = {result.fault for result in results if result.state is State.BROKEN}
+        faults = sorted({result.fault for result in results}, key=lambda name: int(name[1:]))
+        names = " ".join(
+            f"<tspan class='{'bad' if name in broken else 'good'}'>{escape(name)}</tspan>" for name in faults
         )
+        told = "; ".join(f"{result.name}: {result.state.value}" for result in results)
+        parts.append(f"<text class='fault' x='{x}' y='{y}'>⚡ {names}<title>{escape(told)}</title></text>")
     return (
         "<svg class='path' viewBox='0 -6 780 204' role='img' aria-label='The path of a message and where each fault "
         "struck'><defs><marker id='tip' viewBox='0 0 8 8' refX='8' refY='4' markerWidth='7' markerHeight='7' "

@@ -57,7 +57,7 @@ def zombie(scene: Scene) -> None:
 @scenario("F16", "takeover-races-commit", needs=(Need.SPARK, Need.TRANSACTIONS))
 def takeover_races_commit(scene: Scene) -> None:
     """The older instance commits while the newer one is about to fence it: what it reads must be what stands then."""
-    held = scene.hold_at(Step.COMMITTING)
+    held = scene.hold_at(Step.OUTPUT_DONE)
     scene.start()
     scene.strike(held)
     fencing = scene.rule("init_producer_id", action=Action.STALL)
