@@ -13,6 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from atonce.engine.class_archive import java_options as class_archive_options
+from atonce.engine.spark_home import without_zip
+
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 DEFAULTS: dict[str, str] = {
@@ -93,7 +96,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
         builder = SparkSession.builder.master(master).appName("atonce")
         for key, value in settings(master, conf).items():
             builder = builder.config(key, value)
-        with _without_noise():
+        with _without_noise(), without_zip(master):
             running = builder.getOrCreate()
         threading.Thread(target=_warm, args=(running,), name="atonce-warm", daemon=True).start()
     else:
@@ -129,8 +132,10 @@ def settings(master: str, conf: Mapping[str, str] | None = None) -> dict[str, st
     chosen = dict(DEFAULTS)
     if master.startswith("local"):
         chosen.update(LOCAL_DEFAULTS)
-    quiet = f"-Dlog4j2.configurationFile=file:{_log4j_file()}"
-    chosen["spark.driver.extraJavaOptions"] = f"{chosen.get('spark.driver.extraJavaOptions', '')} {quiet}".strip()
+    java = [chosen.get("spark.driver.extraJavaOptions", ""), f"-Dlog4j2.configurationFile=file:{_log4j_file()}"]
+    if master.startswith("local"):
+        java.append(class_archive_options())
+    chosen["spark.driver.extraJavaOptions"] = " ".join(java).strip()
     chosen.update(conf or {})
     return chosen
 
