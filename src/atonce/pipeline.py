@@ -132,6 +132,7 @@ class Pipeline:
                 source=source,
                 sink=sink,
                 to=target_positions(source, kafka, to),
+                partial=to not in ("earliest", "latest"),
                 checkpoint=self.checkpoint_path(),
                 input_servers=kafka.servers if kafka else None,
                 input_config=dict(kafka.config) if kafka else {},

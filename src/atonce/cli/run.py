@@ -98,20 +98,22 @@ def stopped_by_signals(running: Any) -> Any:
 @contextlib.contextmanager
 def _shown(pipeline: Pipeline, numbers: Numbers, servers: str | None, config: dict[str, str]) -> Iterator[None]:
     """A live line on a terminal, JSON log lines elsewhere."""
-    done = threading.Event()
+    ended, shown = threading.Event(), threading.Event()
     target = _live if sys.stderr.isatty() else _logged
-    threads = [threading.Thread(target=target, args=(numbers, done), daemon=True)]
+    display = threading.Thread(target=target, args=(numbers, shown), daemon=True)
+    display.start()
+    following = (numbers, pipeline.name, servers or "", config, ended)
+    lag = threading.Thread(target=_follow_lag, args=following, daemon=True)
     if servers:
-        threads.append(
-            threading.Thread(target=_follow_lag, args=(numbers, pipeline.name, servers, config, done), daemon=True)
-        )
-    for thread in threads:
-        thread.start()
+        lag.start()
     try:
         yield
     finally:
-        done.set()
-        threads[0].join(5)
+        ended.set()
+        if servers:
+            lag.join(3)  # the last line shows the lag at the end
+        shown.set()
+        display.join(5)
 
 
 def _live(numbers: Numbers, done: threading.Event) -> None:
@@ -161,7 +163,9 @@ def _follow_lag(numbers: Numbers, group: str, servers: str, config: dict[str, st
 
     try:
         with Cluster(servers, config) as cluster:
-            while not done.wait(_LAG_EVERY_S):
+            last = False
+            while not last:
+                last = done.wait(_LAG_EVERY_S)
                 with contextlib.suppress(AtOnceError):
                     numbers.lag = sum(each.lag for each in group_lag(cluster, group))
     except AtOnceError:

@@ -54,6 +54,7 @@ def rewind(
     source: Source,
     sink: Sink,
     to: Positions | None,
+    partial: bool = False,
     checkpoint: str,
     input_servers: str | None,
     input_config: dict[str, str],
@@ -79,6 +80,10 @@ def rewind(
                 sequence, before = recorded.sequence, recorded.positions
         except LedgerMismatch as foreign:
             before = str(foreign)
+        if partial and to is not None:
+            # What is not named stays where it is.
+            kept = before if before is not None and not isinstance(before, str) else source.first_positions()
+            to = {**(kept or {}), **to}
         agree(Rewind(name=name, before=before, after=to, checkpoint=checkpoint))
         opened.progress(
             Progress(
@@ -104,27 +109,29 @@ def target_positions(source: Source, kafka_source: Any, to: str) -> Positions | 
             raise UsageError(f"positions of {source.describe()} cannot be named, so it can only be reset --to earliest")
         return None
     words: Any = to if to in ("earliest", "latest") else _offsets(to)
+    if isinstance(words, dict):
+        _refuse_unknown(words, source.first_positions() or {})
+        return words
     if kafka_source is not None:
         return type(source)(dataclasses.replace(kafka_source, start=words)).first_positions()  # type: ignore[call-arg]
-    if isinstance(words, dict):
-        return {place: int(at) for place, at in words.items()}
     return dataclasses.replace(source, start=words).first_positions()  # type: ignore[type-var]
 
 
-def _offsets(text: str) -> Any:
+def _refuse_unknown(named: Positions, known: Positions) -> None:
+    unknown = sorted(set(named) - set(known))
+    if unknown:
+        raise UsageError(f"{', '.join(unknown)} is not part of the input, which is {', '.join(sorted(known))}")
+
+
+def _offsets(text: str) -> dict[str, int]:
+    """Place → position: orders/0=5,orders/1=7 or Spark's {"orders": {"0": 5}}."""
     try:
         if text.lstrip().startswith("{"):
-            return json.loads(text)
-        nested: dict[str, Any] = {}
-        for pair in text.split(","):
-            place, _, at = pair.strip().partition("=")
-            topic, slash, index = place.rpartition("/")
-            if slash:
-                nested.setdefault(topic, {})[index] = int(at)
-            else:
-                nested[place] = int(at)
-        return nested
-    except ValueError:
+            nested = json.loads(text)
+            return {f"{topic}/{index}": int(at) for topic, parts in nested.items() for index, at in parts.items()}
+        pairs = (pair.strip().partition("=") for pair in text.split(","))
+        return {place.strip(): int(at) for place, _, at in pairs}
+    except (ValueError, AttributeError):
         raise UsageError(
             "--to takes earliest, latest, or offsets such as orders/0=5,orders/1=7 or "
             f'{{"orders": {{"0": 5}}}}; got {text!r}'

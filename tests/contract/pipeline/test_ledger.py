@@ -17,7 +17,7 @@ from atonce.client.admin import create_topic, delete_topic
 from atonce.client.cluster import Cluster
 from atonce.client.offsets import Committed, TopicPartition, commit
 from atonce.engine.observer import Event, Step
-from atonce.errors import LedgerMismatch
+from atonce.errors import LedgerMismatch, UsageError
 from tests.contract.pipeline.parts import Watcher, consume, produce
 
 Make = Callable[..., atonce.Pipeline]
@@ -159,9 +159,11 @@ def test_reset_to_latest_skips_and_to_offsets_repeats(pipe: Make, embedded: str)
     produce(embedded, pipeline.name, range(40, 50), partitions=2)
     pipeline.run(available_now=True)
     assert delivered(pipeline, embedded) == sorted(f"value {i}" for i in range(40, 50))
-    pipeline.reset(f"{pipeline.name}/0=24,{pipeline.name}/1=25")
+    pipeline.reset(f"{pipeline.name}/0=24")  # partition 1 stays where it is
     pipeline.run(available_now=True)
-    assert Counter(delivered(pipeline, embedded))["value 48"] == 2
+    assert Counter(delivered(pipeline, embedded)) == Counter([*(f"value {i}" for i in range(40, 50)), "value 48"])
+    with pytest.raises(UsageError, match="elsewhere/0 is not part of the input"):
+        pipeline.reset("elsewhere/0=1")
 
 
 def test_changed_transform_is_noticed_and_explained(pipe: Make, embedded: str) -> None:
