@@ -89,7 +89,7 @@ def verify(
     levels = list(Guarantee) if matrix else []
     if matrix and app:
         raise UsageError("--matrix runs a pipeline at all four levels; a command has the one level it has")
-    variants, _ = chosen(faults)
+    variants, _ = chosen(faults, spark=app is None)
     options = Options(
         faults=faults,
         seed=seed,

@@ -9,10 +9,11 @@ from atonce.verify.faults import FAULTS
 from atonce.verify.scenarios import VARIANTS, Variant
 
 
-def chosen(words: str) -> tuple[list[Variant], frozenset[str]]:
+def chosen(words: str, *, spark: bool = False) -> tuple[list[Variant], frozenset[str]]:
     """`default`, `all`, or a list such as F3,F7/written-not-committed; and the faults asked for by number."""
     if words in ("", "default"):
-        return [variant for variant in ordered(VARIANTS) if variant.short], frozenset()
+        short = [v for v in ordered(VARIANTS) if (v.short_on_spark if spark else v.short)]
+        return short, frozenset()
     if words == "all":
         return ordered(VARIANTS), frozenset()
     picked: list[Variant] = []

@@ -166,7 +166,7 @@ def verify_levels(pipeline: Any, options: Options, levels: list[Guarantee]) -> l
     sink, verdicts = pipeline.sink, []
     topic = getattr(pipeline.source, "topic", None)
     with _ground(options, topic) as (harness, proxy, workload, scratch, seed), contextlib.ExitStack() as stack:
-        per_batch = max(1, options.records // 4)
+        per_batch = max(1, options.records // 3)
         database, table_of, kind = None, None, type(sink).__name__
         if kind == "Postgres" or type(pipeline.source).__name__ == "Table":
             database = stack.enter_context(ScratchDatabase())
@@ -214,7 +214,7 @@ def _sqlite(table: str) -> Callable[[Names], Table]:
 
 def _run(stage: Stage, options: Options, identity: str, output: str) -> Verdict:
     began = time.time()
-    variants, asked = chosen(options.faults)
+    variants, asked = chosen(options.faults, spark=not stage.subject.endless)
     try:
         results = [stage.clean()]
         results += [stage.run(variant) for variant in variants]

@@ -98,7 +98,7 @@ def timer_after_write(scene: Scene) -> None:
     written_not_committed(scene)
 
 
-@scenario("F10", "out-of-memory", short=True, options=SLOW_TIMER)
+@scenario("F10", "out-of-memory", short=True, short_on_spark=False, options=SLOW_TIMER)
 def out_of_memory(scene: Scene) -> None:
     """What the kernel does to a process that takes too much: SIGKILL, here while its output is on the wire."""
     if scene.watch is not None:

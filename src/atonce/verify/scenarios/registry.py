@@ -14,7 +14,10 @@ Play = Callable[[Scene], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One way to inject a fault. `short`: part of a default run, which must stay below two minutes."""
+    """One way to inject a fault. `short`: part of a default run, which must stay below two minutes.
+
+    `short_on_spark`: also where a kill costs a new Spark session.
+    """
 
     fault: Fault
     name: str
@@ -22,6 +25,7 @@ class Variant:
     needs: frozenset[Need]
     levels: frozenset[Guarantee]
     short: bool
+    short_on_spark: bool
     options: Mapping[str, str] = field(default_factory=dict)
     """Settings that the subject's pipeline gets in this run."""
     may_refuse: bool = False
@@ -42,6 +46,7 @@ def scenario(
     needs: tuple[Need, ...] = (),
     levels: tuple[Guarantee, ...] = tuple(Guarantee),
     short: bool = False,
+    short_on_spark: bool | None = None,
     options: Mapping[str, str] | None = None,
     may_refuse: bool = False,
 ) -> Callable[[Play], Play]:
@@ -55,6 +60,7 @@ def scenario(
                 needs=frozenset({*of.needs, *needs}),
                 levels=frozenset(levels),
                 short=short,
+                short_on_spark=short if short_on_spark is None else short_on_spark,
                 options=options or {},
                 may_refuse=may_refuse,
             )

@@ -128,7 +128,7 @@ def frozen_too_long(scene: Scene) -> None:
     scene.subject.resume(0)
 
 
-@scenario("F25", "aborted-data-in-the-log", short=True)
+@scenario("F25", "aborted-data-in-the-log", short=True, short_on_spark=False)
 def uncommitted_beside_committed(scene: Scene) -> None:
     """Killed before its commit: the next start aborts. read_uncommitted sees that data, read_committed never."""
     rule = scene.rule(
