@@ -42,7 +42,7 @@ def embedded_without_fsync() -> Iterator[tuple[str, int]]:
 def apache() -> Iterator[tuple[str, int]]:
     from atonce.apache.kafka import ApacheKafka
 
-    with ApacheKafka() as kafka:
+    with ApacheKafka(settings={"broker.session.timeout.ms": "18000"}) as kafka:
         yield kafka.servers, kafka.pid()
 
 

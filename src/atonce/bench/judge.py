@@ -14,6 +14,7 @@ from typing import Any
 from atonce.errors import AtOnceError, UsageError
 
 POLL_S = 0.05
+PATIENCE_S = 20.0
 
 
 class NotDelivered(AtOnceError):
@@ -93,9 +94,15 @@ class Judge:
         from confluent_kafka import IsolationLevel
         from confluent_kafka.admin import OffsetSpec
 
-        wanted = {partition: OffsetSpec.latest() for partition in self._partitions(topic)}
-        answers = self._admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10)
-        return sum(max(0, answer.result(10).offset) for answer in answers.values())
+        def ask() -> int:
+            wanted = {partition: OffsetSpec.latest() for partition in self._partitions(topic)}
+            answers = self._admin.list_offsets(
+                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10
+            )
+            return sum(max(0, answer.result(10).offset) for answer in answers.values())
+
+        total: int = _patiently(ask)
+        return total
 
     def watch(
         self, topic: str, records: int, timeout_s: float, alive: Callable[[], None], settle_s: float = 1.5
@@ -117,7 +124,7 @@ class Judge:
 
     def count(self, topic: str) -> int:
         """Records that a read_committed consumer really gets, markers and aborted ones left out."""
-        from confluent_kafka import Consumer
+        from confluent_kafka import Consumer, KafkaError
 
         consumer = Consumer(
             {
@@ -139,9 +146,10 @@ class Judge:
         deadline = time.monotonic() + 300
         while len(ended) < len(partitions):
             for message in consumer.consume(10_000, timeout=1.0):
-                if message.error() is None:
+                error = message.error()
+                if error is None:
                     total += 1
-                else:
+                elif error.code() == KafkaError._PARTITION_EOF:
                     ended.add(message.partition())
             if time.monotonic() > deadline:
                 raise NotDelivered(f"{topic} could not be counted within 300 s")
@@ -151,5 +159,19 @@ class Judge:
     def _partitions(self, topic: str) -> list[Any]:
         from confluent_kafka import TopicPartition
 
-        listed = self._admin.list_topics(topic, timeout=10).topics[topic].partitions
+        listed = _patiently(lambda: self._admin.list_topics(topic, timeout=10).topics[topic].partitions)
         return [TopicPartition(topic, index, 0) for index in sorted(listed)]
+
+
+def _patiently(ask: Callable[[], Any]) -> Any:
+    """A busy broker may lose its leadership for a moment; that is no fault of the contestant's."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if time.monotonic() > deadline:
+                raise NotDelivered(f"the cluster did not answer the judge for {PATIENCE_S:g} s: {error}") from error
+            time.sleep(POLL_S)

@@ -51,6 +51,8 @@ Partitions = Annotated[int, typer.Option(min=1, help="Partitions of input and ou
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write results here as JSON.")]
 HtmlFile = Annotated[Path | None, typer.Option("--html", help="Write a page with charts here.")]
 
+# Nothing is killed here, and a broker that a busy machine holds up must not be taken for dead.
+UNHURRIED = {"broker.session.timeout.ms": "18000"}
 ALL_PEERS = ("spark", "librdkafka", "java", "streams", "streams-1s")
 
 
@@ -270,7 +272,7 @@ def running_broker(servers: str | None, kind: str) -> Iterator[tuple[str, tuple[
         if kind == "apache":
             from atonce.apache.kafka import ApacheKafka
 
-            kafka = stack.enter_context(ApacheKafka())
+            kafka = stack.enter_context(ApacheKafka(settings=UNHURRIED))
             yield kafka.servers, (kafka.pid(),)
         elif kind == "embedded":
             from atonce.broker.embedded import Broker
