@@ -35,7 +35,7 @@ class ScratchDatabase:
     def url(self) -> str:
         split = urlsplit(str(self.server.url))
         user = f"{split.username}" + (f":{split.password}" if split.password else "") + "@" if split.username else ""
-        moved = urlunsplit(("postgresql", f"{user}127.0.0.1:{self.proxy.port}", split.path, "", "sslmode=disable"))
+        moved = urlunsplit(("postgresql", f"{user}127.0.0.1:{self.proxy.port}", split.path, "sslmode=disable", ""))
         return self._with_schema(moved)
 
     def _with_schema(self, url: str) -> str:

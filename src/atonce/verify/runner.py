@@ -183,7 +183,8 @@ class Stage:
             checked = audit(scene, None, drained)
             bad = [f for f in checked.findings if f.anomaly not in ALLOWED[Guarantee.EFFECTIVELY_ONCE]]
             if scene.refusal is not None or not drained:
-                why = scene.refusal.words if scene.refusal else self.subject.last_words()
+                ended = scene.refusal or self.subject.ending(0)
+                why = "; ".join([ended.words if ended else "", *scene.notes, self.subject.last_words()[-600:]])
                 raise UsageError(
                     f"the clean run did not come to its end, so there is nothing to compare with. Its last words: {why}"
                 )
