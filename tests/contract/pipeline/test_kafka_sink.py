@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
 from atonce.client.transaction import Transaction
 from atonce.engine.observer import Event, Step
-from atonce.errors import AttemptAborted, InvariantError, ReplacedError, UndeliverableRow, UsageError
+from atonce.errors import AttemptAborted, InvariantError, RefusedError, ReplacedError, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
-from atonce.sinks import kafka_attempt
+from atonce.sinks import kafka_attempt, kafka_open
 from atonce.sinks.contract import Identity
 from atonce.sinks.kafka import KafkaSink
 from atonce.sinks.kafka_blobs import Encoder, Targets
@@ -78,21 +78,17 @@ def dies_once(marker: Path) -> Callable[[Any], Any]:
     return transform
 
 
+@pytest.mark.usefixtures("ten_rows_per_batch")
 @pytest.mark.parametrize("small", [True, False])
 def test_python_worker_killed_mid_write_loses_and_doubles_nothing(
-    copy: Make, embedded: str, scratch: Path, spark: Any, small: bool, monkeypatch: pytest.MonkeyPatch
+    copy: Make, embedded: str, scratch: Path, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F10, F20: part of the batch is in the log already; it is aborted, and the batch runs again."""
     if not small:
         monkeypatch.setattr(kafka_attempt, "SMALL_BATCH_ROWS", 0)
-    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
     marker, watcher = scratch / "marker", Watcher()
     pipeline = replace(copy(transform=dies_once(marker)), observer=watcher)
-    try:
-        pipeline.run(available_now=True)
-    finally:
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+    pipeline.run(available_now=True)
     assert marker.exists()
     assert Step.ABORTED in watcher.steps()
     assert delivered(pipeline, embedded) == expected(60)
@@ -130,34 +126,49 @@ def test_driver_whose_transaction_timed_out_goes_on_with_a_new_one(copy: Make, e
     assert delivered(pipeline, embedded) == expected(60)
 
 
-def test_batch_that_outlives_its_transaction_runs_again_with_a_longer_one(
-    copy: Make, embedded: str, spark: Any
-) -> None:
-    def slow(df: Any) -> Any:
-        from atonce.sinks.sql_job import map_in_arrow
+def slow(df: Any) -> Any:
+    """About 2.4 s per sixty rows, in batches of ten."""
+    from atonce.sinks.sql_job import map_in_arrow
 
-        def rows(batches: Any) -> Any:
-            import time
+    def rows(batches: Any) -> Any:
+        import time
 
-            for batch in batches:
-                yield batch
-                time.sleep(0.4)
+        for batch in batches:
+            yield batch
+            time.sleep(0.4)
 
-        # Long values, so that nothing waits in a buffer between the two workers.
-        long = df.selectExpr("CAST(key AS STRING) AS key", "rpad(CAST(value AS STRING), 30000, ' ') AS value")
-        return map_in_arrow(long, rows, "key string, value string")
+    # Long values, so that nothing waits in a buffer between the two workers.
+    long = df.selectExpr("CAST(key AS STRING) AS key", "rpad(CAST(value AS STRING), 30000, ' ') AS value")
+    return map_in_arrow(long, rows, "key string, value string")
 
+
+@pytest.fixture
+def ten_rows_per_batch(spark: Any) -> Iterator[None]:
     before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+    yield
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+
+
+@pytest.mark.usefixtures("ten_rows_per_batch")
+def test_batch_that_outlives_its_transaction_runs_again_with_a_longer_one(copy: Make, embedded: str) -> None:
     watcher = Watcher()
     pipeline = replace(copy(partitions=1, transform=slow, transaction_timeout_ms=1_000), observer=watcher)
-    try:
-        pipeline.run(available_now=True)
-    finally:
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+    pipeline.run(available_now=True)
     reasons = [str(event.facts.get("why")) for event in watcher.events if event.step is Step.ABORTED]
     assert any("transaction's time" in reason for reason in reasons), reasons
     assert [value.strip() for value in delivered(pipeline, embedded)] == expected(60)
+
+
+@pytest.mark.usefixtures("ten_rows_per_batch")
+def test_batch_that_fits_no_transaction_stops_with_advice(
+    copy: Make, embedded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_open, "broker_config", lambda *_: 1_500)  # what a stricter broker would answer
+    pipeline = copy(partitions=1, transform=slow, transaction_timeout_ms=1_000)
+    with pytest.raises(RefusedError, match=r"transaction.max.timeout.ms=1500.*Next: make batches smaller"):
+        pipeline.run(available_now=True)
+    assert delivered(pipeline, embedded) == []
 
 
 def test_second_attempt_of_a_task_may_not_write(embedded: str) -> None:
