@@ -161,7 +161,8 @@ class Pipeline:
 
     def fingerprint(self) -> str:
         """A hash of each part, so that a change under the same name is noticed and can be named."""
-        source, sink = self._parts()
+        # Not the servers: the embedded broker has another port in every run, and another cluster another ledger.
+        source, sink = as_source(_anywhere(self.source)), as_sink(_anywhere(self.sink))
         described = {
             "source": source.describe(),
             "transform": "|".join(_source_text(fn) for fn in (*self.transforms, *([self.arrow] if self.arrow else []))),
@@ -302,6 +303,10 @@ def as_sink(sink: Any) -> Sink:
 
         return KafkaSink(sink)
     return sink  # type: ignore[no-any-return]
+
+
+def _anywhere(part: Any) -> Any:
+    return replace(part, servers=None) if isinstance(part, Kafka) else part
 
 
 def refuse_trigger(trigger: str | None) -> None:

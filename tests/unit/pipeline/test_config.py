@@ -74,6 +74,15 @@ def test_a_mistake_names_its_line_and_what_is_allowed(scratch: Path, change: tup
         load(written(scratch, GOOD.replace(*change)))
 
 
+def test_fingerprint_tells_what_changed_and_not_where_the_cluster_is(scratch: Path) -> None:
+    before, _ = load(written(scratch, GOOD))
+    moved, _ = load(written(scratch, GOOD.replace("9092", "9093")))
+    assert moved.fingerprint() == before.fingerprint()
+    other, _ = load(written(scratch, GOOD.replace("upper(", "lower(")))
+    parts = zip(before.fingerprint().split(), other.fingerprint().split(), strict=True)
+    assert [one.split(":")[0] for one, two in parts if one != two] == ["transform"]
+
+
 def test_missing_file_is_told(scratch: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*nothing.yaml: No such file"):
         load(scratch / "nothing.yaml")
