@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atonce.cli.foreground import stoppable
 from atonce.cli.screen import print_table
-from atonce.errors import EXIT_FAILED, UsageError
+from atonce.errors import EXIT_DONE, EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
     from atonce.bench.contest import Contestant
@@ -152,7 +153,8 @@ def broker_(
 
     chosen = chosen_names(brokers, tuple(BROKERS))
     lengths = [number(text, "--sizes") for text in sizes.split(",")]
-    runs = contest(broker_contestants(chosen, records, lengths), rounds)
+    with interruptible():
+        runs = contest(broker_contestants(chosen, records, lengths), rounds)
     parameters = {"records": records, "sizes": sizes, "rounds": rounds}
     finish(Report(bench="broker", parameters=parameters, runs=runs), json, html)
 
@@ -263,13 +265,23 @@ def growth(
 
 
 @contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the benchmark with code 0 and without a table, after everything was cleaned up."""
+    finished = False
+    with stoppable():
+        yield
+        finished = True
+    if not finished:
+        raise typer.Exit(EXIT_DONE)
+
+
+@contextmanager
 def running_broker(servers: str | None, kind: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """(servers, process ids whose cost is the broker's)."""
-    if servers:
-        yield servers, ()
-        return
-    with ExitStack() as stack:
-        if kind == "apache":
+    with interruptible(), ExitStack() as stack:
+        if servers:
+            yield servers, ()
+        elif kind == "apache":
             from atonce.apache.kafka import ApacheKafka
 
             kafka = stack.enter_context(ApacheKafka(settings=UNHURRIED))
