@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -127,6 +128,7 @@ class PipelineSubject:
         from pyspark import cloudpickle
 
         if self._names is not None:
+            _by_value(self._original)
             made = rewritten(self._original, self.level, self._names, per_batch)
             self._pickle(self._names).write_bytes(cloudpickle.dumps(made))
 
@@ -233,3 +235,13 @@ class PipelineSubject:
         """The same pipeline at another level, in the same warm processes."""
         self.level = level
         self._original = replace(self._original, guarantee=level)
+
+
+def _by_value(pipeline: Any) -> None:
+    """The user's functions travel whole: their module may not be found from the subject's process."""
+    from pyspark import cloudpickle
+
+    for fn in (*pipeline.transforms, pipeline.arrow):
+        module = sys.modules.get(getattr(fn, "__module__", None) or "")
+        if callable(fn) and module is not None and not module.__name__.startswith(("atonce.", "__main__")):
+            cloudpickle.register_pickle_by_value(module)
