@@ -36,7 +36,13 @@ def verified(mutant: str, faults: str) -> Verdict:
     return verify_command(COMMAND, options, expect=Guarantee.EFFECTIVELY_ONCE)
 
 
-@pytest.mark.parametrize("mutant", CAUGHT_BY)
+SHORT = ("no-duplicate-detection", "empty-aborted-list")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "mutant", [name if name in SHORT else pytest.param(name, marks=pytest.mark.soak) for name in CAUGHT_BY]
+)
 def test_a_mutant_of_the_broker_is_caught_by_name(mutant: str) -> None:
     """Replay: pytest tests/mutants/test_broker_mutants.py -k NAME (the seed is fixed)."""
     fault, names = CAUGHT_BY[mutant]
@@ -46,6 +52,8 @@ def test_a_mutant_of_the_broker_is_caught_by_name(mutant: str) -> None:
     assert verdict.exit_code() == 1
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_the_healthy_broker_passes_every_fault_that_catches_a_mutant() -> None:
     faults = ",".join(sorted({fault for fault, _ in CAUGHT_BY.values()}))
     verdict = verified("healthy", faults)

@@ -65,6 +65,7 @@ def test_a_command_that_promises_too_much_is_found_out() -> None:
     assert "@" in broken.findings[0].examples[0]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(120)
 def test_without_a_promise_the_strongest_level_that_was_seen_is_reported() -> None:
     verdict = verified("commit_after.py", None, "F7/written-not-committed")
@@ -72,9 +73,10 @@ def test_without_a_promise_the_strongest_level_that_was_seen_is_reported() -> No
     assert verdict.exit_code() == 0
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(120)
-def test_a_fault_that_never_strikes_is_not_called_passed() -> None:
-    """F18 asks for an OffsetCommit; the transactional example sends none, so it must not count as kept."""
+def test_a_fault_that_does_not_apply_is_not_called_passed() -> None:
+    """F22 needs a database; the transactional example has none, so it must not count as kept."""
     verdict = verified("transactional.py", Guarantee.EFFECTIVELY_ONCE, "F22")
     assert {r.state for r in verdict.results if r.fault == "F22"} == {State.NOT_APPLICABLE}
     assert not [r for r in verdict.ran if r.fault == "F22"]
