@@ -33,11 +33,14 @@ def main() -> None:
             atonce.Pipeline("balances", checkpoint=str(scratch / "balances"))
             .read(atonce.Kafka("payments", servers=broker.servers, options={"maxOffsetsPerTrigger": "100"}))
             .transform(
-                "SELECT CAST(key AS STRING) AS account, sum(CAST(CAST(value AS STRING) AS BIGINT)) AS cents FROM input "
+                "SELECT CAST(key AS STRING) AS account, sum(CAST(CAST(value AS STRING) AS BIGINT)) AS cents, "
+                "count(*) AS payments FROM input "
                 "GROUP BY CAST(key AS STRING)"
             )
             .write(
-                atonce.SQLite(str(scratch / "bank.db"), table="balances", mode="upsert", key="account", create=True),
+                atonce.SQLite(
+                    str(scratch / "bank.db"), table="balances", mode="upsert", key="account", order_by="payments"
+                ),
                 mode="update",
             )
         )

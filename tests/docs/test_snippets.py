@@ -46,23 +46,26 @@ def test_snippets_of_the_page_run(page: Path, scratch: Path) -> None:
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "REPO": str(ROOT)}
     if "make " in script(page):
         pytest.fail(f"{page.name}: mark blocks that call make with no-run; they are run by the tests themselves")
-    process = subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", script(page)],
-        cwd=scratch,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    log = scratch.with_suffix(".log")
+    with log.open("wb") as output:  # a file: servers left in the background would hold a pipe open
+        process = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", script(page)],
+            cwd=scratch,
+            env=env,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
-        output, _ = process.communicate(timeout=280)
+        process.wait(timeout=280)
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)  # whatever a page left in the background
         except ProcessLookupError:
             pass
-    assert process.returncode == 0, f"{page.relative_to(ROOT)}:\n{output[-6000:]}"
+        said = log.read_text(errors="replace")
+        log.unlink()
+    assert process.returncode == 0, f"{page.relative_to(ROOT)}:\n{said[-6000:]}"
 
 
 def test_there_are_snippets_to_run() -> None:
