@@ -33,7 +33,12 @@ def verify(
     ] = None,
     input: Annotated[str | None, typer.Option("--input", help="Topic that the command reads.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Topic that the command writes.")] = None,
-    output_table: Annotated[str | None, typer.Option(help="URL#TABLE that the command writes instead.")] = None,
+    output_table: Annotated[
+        str | None,
+        typer.Option(
+            help="URL#TABLE that the command writes instead. Emptied before every run: needs --allow-external."
+        ),
+    ] = None,
     expect: Annotated[
         str | None, typer.Option(help="Level that the command promises; without it: what is seen.")
     ] = None,
@@ -51,7 +56,10 @@ def verify(
     broker: Annotated[str, typer.Option(help="Which broker verify starts: embedded or apache.")] = "embedded",
     nodes: Annotated[int, typer.Option(help="3: a cluster of Apache Kafka, for F23 and F28.")] = 1,
     servers: Annotated[str | None, typer.Option(help="A Kafka of yours, HOST:PORT,…; needs --allow-external.")] = None,
-    allow_external: Annotated[bool, typer.Option(help="Agree that scratch topics are made on your broker.")] = False,
+    allow_external: Annotated[
+        bool,
+        typer.Option(help="Agree that scratch topics are made on your broker, and that --output-table is emptied."),
+    ] = False,
     master: Annotated[str | None, typer.Option(help="Spark master for the pipeline.")] = None,
     matrix: Annotated[bool, typer.Option("--matrix", help="All four levels; with --faults all, all faults.")] = False,
     strict: Annotated[bool, typer.Option(help="Faults that were too weak are a failure.")] = False,

@@ -118,6 +118,11 @@ def verify_command(
 ) -> Verdict:
     """Any command that reads one topic and writes another, or a table."""
     chosen(options.faults)  # a wrong word is told before anything starts
+    if output_table and not options.allow_external:
+        raise UsageError(
+            f"table {output_table.rpartition('#')[2]!r} is yours, and verify EMPTIES it before every run. Next: name a "
+            "scratch table and add --allow-external to agree."
+        )
     table: Table | None = table_at(output_table) if output_table else None
     with _ground(options, input_topic) as (harness, proxy, workload, scratch, seed):
         url, _, name = (output_table or "").rpartition("#")
