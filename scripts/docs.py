@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import pictures  # noqa: E402
+import reference  # noqa: E402
 
 BEGIN, END = "<!-- file map: made by `make docs` -->", "<!-- end of file map -->"
 
@@ -94,6 +95,8 @@ def _command_rows(command: object, name: str, depth: int) -> list[str]:
 
 def pages() -> dict[Path, str]:
     made = {ROOT / "ARCHITECTURE.md": architecture(), ROOT / "docs/reference/command-line.md": cli_reference()}
+    for name, text in reference.pages().items():
+        made[ROOT / f"docs/reference/{name}"] = text
     for name, text in pictures.PICTURES.items():
         made[ROOT / f"docs/pictures/{name}.svg"] = pictures.draw(text)
     return made

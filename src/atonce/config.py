@@ -18,21 +18,21 @@ import yaml
 from atonce.errors import UsageError
 from atonce.pipeline import ARROW_SCHEMA, Pipeline
 
-KEYS = (
-    "name",
-    "guarantee",
-    "source",
-    "transform",
-    "map_arrow",
-    "map_arrow_schema",
-    "sink",
-    "mode",
-    "checkpoint",
-    "trigger",
-    "master",
-    "spark",
-    "metrics",
-)
+KEYS = {
+    "name": "The pipeline's name: its consumer group, its transactional id and its row in a ledger. Needed.",
+    "guarantee": "`none`, `at-most-once`, `at-least-once` or `effectively-once` (default).",
+    "source": "One of the sources below. Needed.",
+    "transform": "SQL over `input`, or `module:function` of a function DataFrame → DataFrame; or a list of them.",
+    "map_arrow": "`module:function` of a function on Arrow record batches. It runs inside the source's tasks.",
+    "map_arrow_schema": "What that function gives, as DDL. Default: `key binary, value binary`.",
+    "sink": "One of the sinks below. Needed.",
+    "mode": "Spark's output mode: `append` (default), `update` or `complete`.",
+    "checkpoint": "Where Spark keeps its plan and state, a path or URL. Default: `.atonce/checkpoints/NAME`.",
+    "trigger": "An interval such as `5 seconds`. Default: the next batch begins when the last is done.",
+    "master": "Spark's master. Default: `local[*]`.",
+    "spark": "Spark settings, a mapping.",
+    "metrics": "`HOST:PORT` for metrics in Prometheus format; `--metrics` of the command line goes first.",
+}
 SOURCES = {
     "kafka": "atonce.client.topic:Kafka",
     "files": "atonce.sources.files:Files",
@@ -126,7 +126,7 @@ def load(path: Path | str) -> tuple[Pipeline, dict[str, Any]]:
     keys = file.mapping(file.root(), "a pipeline file")
     for key, (line, _) in keys.items():
         if key not in KEYS:
-            allowed = f"allowed are {', '.join(KEYS)}{_nearest(key, KEYS)}"
+            allowed = f"allowed are {', '.join(KEYS)}{_nearest(key, tuple(KEYS))}"
             raise file.error(line, f"{key!r} is not a key of a pipeline; {allowed}")
     for key in ("name", "source", "sink"):
         if key not in keys:

@@ -21,7 +21,7 @@ from atonce.errors import GuaranteeRefused, UsageError
 
 
 class Guarantee(StrEnum):
-    """The one word the user writes. Ordered from weakest to strongest by `rank`."""
+    """The one word the user writes, from the weakest to the strongest."""
 
     NONE = "none"
     AT_MOST_ONCE = "at-most-once"

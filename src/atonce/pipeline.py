@@ -39,15 +39,19 @@ class Pipeline:
     """Immutable: each of `read`, `transform`, `map_arrow` and `write` gives a new one."""
 
     name: str
+    """Its consumer group, its transactional id and its row in a ledger."""
     guarantee: Guarantee | str = Guarantee.EFFECTIVELY_ONCE
+    """none, at-most-once, at-least-once or effectively-once."""
     checkpoint: str | None = field(default=None, kw_only=True)
     """Spark's checkpoint, a path or URL; None: `.atonce/checkpoints/NAME`."""
     trigger: str | None = field(default=None, kw_only=True)
     """An interval such as "5 seconds"; None: the next batch begins when the last is done."""
     master: str | None = field(default=None, kw_only=True)
+    """Spark's master; None: `local[*]`."""
     spark: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """Spark settings."""
     observer: Observer = field(default_factory=Silent, kw_only=True, repr=False, compare=False)
+    """Told each step of every delivery (`atonce.engine.observer`)."""
     source: Any = field(default=None, kw_only=True)
     sink: Any = field(default=None, kw_only=True)
     mode: str | None = field(default=None, kw_only=True)
@@ -55,6 +59,7 @@ class Pipeline:
     arrow: Callable[[Any], Any] | None = field(default=None, kw_only=True)
     arrow_schema: str = field(default=ARROW_SCHEMA, kw_only=True)
     say: Callable[[str], None] = field(default=print, kw_only=True, repr=False, compare=False)
+    """Where words to the user go."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -70,6 +75,7 @@ class Pipeline:
     # What a user writes
 
     def read(self, source: Source | Kafka) -> Pipeline:
+        """From `Kafka`, `Files` or `Table`."""
         return replace(self, source=source)
 
     def transform(self, fn: Transform) -> Pipeline:

@@ -37,17 +37,24 @@ class Kafka:
     assign: Mapping[str, tuple[int, ...]] | None = field(default=None, kw_only=True)
     """Exact partitions: {"orders": [0, 1]}."""
     start: Start = field(default="earliest", kw_only=True)
-    """Where a new pipeline begins. Afterwards its ledger decides."""
+    """Where a new pipeline begins: earliest, latest, {"orders": {0: 17}} by offset, or {"timestamp": 1700000000000} by
+    time in milliseconds. Afterwards its ledger decides."""
     headers: bool = field(default=False, kw_only=True)
+    """Add the column `headers`."""
     isolation: str = field(default="read_committed", kw_only=True)
+    """read_committed, or read_uncommitted: aborted and open transactions too."""
     fail_on_data_loss: bool = field(default=True, kw_only=True)
+    """Stop when input was removed before it was read; False: go on, and say what is missing."""
     options: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """Further options of the source by the names of Spark's connector: maxOffsetsPerTrigger, minPartitions …"""
 
     # As a sink
     partitioner: str = field(default="murmur2", kw_only=True)
+    """murmur2, as Java producers, or crc32, as librdkafka. A column `partition` goes first."""
     compression: str = field(default="none", kw_only=True)
+    """none, gzip, snappy, lz4 or zstd."""
     acks: str = field(default="all", kw_only=True)
+    """all, 1 or 0. at-most-once never waits; at-least-once and effectively-once always wait for all."""
     create: bool = field(default=True, kw_only=True)
     """Create a missing output topic, and say so."""
     partitions: int | None = field(default=None, kw_only=True)
@@ -59,6 +66,7 @@ class Kafka:
     progress_topic: str | None = field(default=None, kw_only=True)
     """Where progress stands when rows choose their topic by column and the input is not on this cluster."""
     transaction_timeout_ms: int = field(default=60_000, kw_only=True)
+    """How long one batch may take; not above the broker's transaction.max.timeout.ms."""
 
     def __post_init__(self) -> None:
         if isinstance(self.assign, Mapping):

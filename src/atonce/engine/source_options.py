@@ -21,12 +21,32 @@ DEFAULT_MAX_BYTES_PER_TRIGGER = 256 << 20
 DEFAULT_FETCH_BYTES = 4 << 20
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
-OPTIONS = (
-    "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
-    "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
-    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions",
-    "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "atonce.function", "atonce.schema",
-)  # fmt: skip
+OPTIONS = {
+    "subscribe": "Topics, separated by commas. Exactly one of `subscribe`, `subscribePattern` and `assign` is given.",
+    "subscribePattern": "A regular expression over whole topic names; topics that appear later are read too.",
+    "assign": 'Exact partitions, as JSON: `{"orders":[0,1]}`.',
+    "startingOffsets": 'Where a new query begins: `earliest`, `latest`, or JSON such as `{"orders":{"0":23,"1":-2}}`, '
+    "where -2 is the earliest and -1 the latest offset. Default: latest for streams, earliest for batch reads.",
+    "endingOffsets": "Where a batch read ends, in the same form. Default: latest. Streams have no end.",
+    "startingTimestamp": "Begin at the first record not older than this, on all partitions; milliseconds since 1970.",
+    "endingTimestamp": "End a batch read there.",
+    "startingOffsetsByTimestamp": 'The same per partition, as JSON: `{"orders":{"0":1700000000000}}`.',
+    "endingOffsetsByTimestamp": "The same, for the end of a batch read.",
+    "startingOffsetsByTimestampStrategy": "When no record is as young as a starting timestamp: `error` (default), or "
+    "`latest` to begin at the end.",
+    "maxOffsetsPerTrigger": "At most so many offsets in one micro-batch, shared out over the partitions.",
+    "minOffsetsPerTrigger": "Wait until there are so many, but no longer than `maxTriggerDelay`.",
+    "maxTriggerDelay": "Such as `30s`, `15m`, `1h`. Default: 15m.",
+    "maxBytesPerTrigger": "About so many bytes in one micro-batch, so that it fits a transaction: `64m`, `1g`, `none`. "
+    "Default: 256m. Spark's connector does not have it.",
+    "minPartitions": "Split the offset ranges into at least so many Spark tasks. Default: one task a partition.",
+    "maxRecordsPerPartition": "Split them so that no task has more offsets than this.",
+    "failOnDataLoss": "`true` (default): stop when offsets that should be read are gone. `false`: go on, and say what "
+    "is missing.",
+    "includeHeaders": "`true` adds the column `headers`. Default: false.",
+}
+# How a pipeline hands `map_arrow` to the source's tasks; nothing that a user writes.
+INTERNAL = ("atonce.function", "atonce.schema")
 # Known to Spark's connector, without a meaning here: there is no consumer, no group and no poll.
 WITHOUT_MEANING = (
     "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
@@ -142,14 +162,14 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in (*OPTIONS, *WITHOUT_MEANING)}
+    known = {name.lower(): name for name in (*OPTIONS, *INTERNAL, *WITHOUT_MEANING)}
     for name in given:
         if name in known or name.startswith("kafka."):
             continue
         near = difflib.get_close_matches(name, [*known, "kafka.bootstrap.servers"], 1)
         hint = f' Did you mean "{known.get(near[0], near[0])}"?' if near else ""
         raise UsageError(
-            f'option "{name}" is not known to format("atonce").{hint} Options: {", ".join(OPTIONS[:-2])}, kafka.*'
+            f'option "{name}" is not known to format("atonce").{hint} Options: {", ".join(OPTIONS)}, kafka.*'
         )
 
 

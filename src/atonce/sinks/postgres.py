@@ -28,6 +28,7 @@ class Postgres:
     url         `postgresql://user:password@host:port/database`, or libpq's `host=… dbname=…`
     table       `table` or `schema.table`; the ledger (`atonce_ledger`) stands in the same schema
     mode        "append", or "upsert" by `key`: of several rows of one key in a batch the last in input order wins
+    key         column(s) that make a row unique, for upsert
     order_by    column(s) that say which row of a key is the last, such as "offset"
     create      make a missing table from the schema of the rows
     dedupe      a column with a unique message number; numbers processed before are dropped (S16)

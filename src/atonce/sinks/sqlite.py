@@ -26,6 +26,7 @@ class SQLite:
     path        the database file
     table       the table; the ledger (`atonce_ledger`) stands in the same file
     mode        "append", or "upsert" by `key`: of several rows of one key in a batch the last in input order wins
+    key         column(s) that make a row unique, for upsert
     order_by    column(s) that say which row of a key is the last, such as "offset"
     create      make a missing table from the schema of the rows
     dedupe      a column with a unique message number; numbers processed before are dropped (S16)
