@@ -97,8 +97,8 @@ def pages() -> dict[Path, str]:
     made = {ROOT / "ARCHITECTURE.md": architecture(), ROOT / "docs/reference/command-line.md": cli_reference()}
     for name, text in reference.pages().items():
         made[ROOT / f"docs/reference/{name}"] = text
-    for name, text in pictures.PICTURES.items():
-        made[ROOT / f"docs/pictures/{name}.svg"] = pictures.draw(text)
+    for name, drawn in pictures.pictures().items():
+        made[ROOT / f"docs/pictures/{name}.svg"] = drawn
     return made
 
 

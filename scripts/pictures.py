@@ -1,32 +1,18 @@
-"""Draws the pictures of docs/pictures as SVG: sequence diagrams from a few lines of text each.
-
-A line `A -> B: words` is an arrow, `A: words` a note on A's line
-and `! words` a crash across all of them. The first line names the participants.
-"""
+"""The pictures of docs/pictures, from a few lines of text each; `drawing` and `strips` turn them into SVG."""
 
 from __future__ import annotations
 
-import html
-from pathlib import Path
+from drawing import sequence
+from strips import strip
 
-LANE, ROW, TOP, MARGIN = 260, 34, 58, 24
-STYLE = """
-  text { font: 13px system-ui, sans-serif; fill: #1f2937 }
-  .name { font-weight: 600 }
-  .lane { stroke: #cbd5e1; stroke-dasharray: 3 3 }
-  .arrow { stroke: #2563eb; stroke-width: 1.6 }
-  .box { fill: #eff6ff; stroke: #93c5fd }
-  .note { fill: #fefce8; stroke: #fde047 }
-  .crash { stroke: #dc2626; stroke-width: 2; stroke-dasharray: 6 4 }
-  .crashword { fill: #dc2626; font-weight: 600 }
-"""
-
-PICTURES: dict[str, str] = {
+# `A -> B: words` is an arrow, `A: words` a note on A's line, `! words` a crash across all of them, `= words` what holds
+# from there on. The first line names the participants.
+SEQUENCES: dict[str, str] = {
     "level-none": """pipeline, output, progress
 pipeline -> progress: timer fires: position 200
-! crash here: 100–199 are lost
+! crash here: rows 100–199 are lost
 pipeline -> output: rows 100–199
-! crash here, timer not yet fired: rows come twice""",
+! crash here, timer not yet fired: rows 100–199 come twice""",
     "level-at-most-once": """pipeline, output, progress
 pipeline -> progress: 1. position 200 (fenced)
 ! crash here: rows 100–199 are lost, never doubled
@@ -36,107 +22,119 @@ pipeline -> output: 1. rows 100–199
 ! crash here: rows 100–199 come again, never lost
 pipeline -> progress: 2. position 200""",
     "level-effectively-once": """pipeline, output, progress
-pipeline -> output: rows 100–199 (not visible yet)
-pipeline -> progress: position 200 (not visible yet)
+pipeline -> output: rows 100–199, not visible yet
+pipeline -> progress: position 200, not visible yet
 ! crash here: both vanish, the batch runs again
-pipeline -> output: one commit: both visible
-pipeline -> progress: or neither""",
+pipeline -> progress: one commit
+= rows 100–199 and position 200 are visible together""",
     "idempotent-producer": """producer, broker
-producer -> broker: batch, producer 7, sequences 0–9
+producer -> broker: producer 7, sequences 0–9
 broker -> producer: ack, offset 100
-producer -> broker: batch, producer 7, sequences 10–19
+producer -> broker: producer 7, sequences 10–19
 broker: appended at 110
 ! the ack is lost
-producer -> broker: the same batch again, sequences 10–19
-broker: sequence 10 already appended: not again
-broker -> producer: ack as a duplicate, original offset 110""",
+producer -> broker: the same again, sequences 10–19
+broker: sequence 10 is there: not appended again
+broker -> producer: ack, the original offset 110""",
+    "fencing": """old driver, coordinator, partition, new driver
+old driver -> coordinator: InitProducerId orders
+coordinator -> old driver: producer 7, epoch 3
+! the old driver hangs: a pause, a cut network
+new driver -> coordinator: InitProducerId orders
+coordinator: aborts what epoch 3 left open
+coordinator -> new driver: producer 7, epoch 4
+= only now the new driver reads the ledger
+old driver -> partition: Produce, epoch 3
+partition -> old driver: INVALID_PRODUCER_EPOCH
+old driver: replaced: exit code 3""",
     "transaction": """producer, coordinator, partition A, partition B
-producer -> coordinator: InitProducerId (id, epoch + 1): zombies are fenced
+producer -> coordinator: InitProducerId
 producer -> partition A: records
 producer -> partition B: records
-producer -> coordinator: TxnOffsetCommit (input consumed up to …)
+producer -> coordinator: TxnOffsetCommit: input consumed up to 200
 producer -> coordinator: EndTxn commit
-coordinator: prepare commit: journaled and synced
-coordinator -> partition A: commit marker
-coordinator -> partition B: commit marker
-coordinator: complete""",
+coordinator: 1. prepare commit: journaled, synced
+= from here on it will be committed, whoever crashes
+coordinator -> partition A: 2. commit marker
+coordinator -> partition B: 2. commit marker
+coordinator: 3. complete""",
+    "publishing": """file, driver, Kafka
+file -> driver: batch 4: orders-1.json, orders-2.json
+driver: planned in the checkpoint
+driver -> Kafka: begin; 10,000 records into orders
+! crash here: aborted, no reader saw half a file
+driver -> Kafka: token: query 6f2e…, batch 4
+driver -> Kafka: EndTxn commit
+! crash here: the ledger holds batch 4, so it is skipped
+= every line of the file is in the topic once""",
     "shared-transaction": """driver, task 1, task 2, Kafka
 driver -> Kafka: InitProducerId: fences older drivers and tasks
 driver -> Kafka: OffsetFetch: read the ledger only now
-driver -> task 1: producer id and epoch
-driver -> task 2: producer id and epoch
-task 1 -> driver: lease for output partition 0?
+driver -> task 1: producer id, epoch
+driver -> task 2: producer id, epoch
+task 1 -> driver: lease for partition 0?
 driver -> task 1: granted, once
 task 1 -> Kafka: Produce partition 0, sequences from 0
-task 2 -> Kafka: Produce partition 1, sequences from 0
-task 1 -> driver: what I sent, from which map attempts
-task 2 -> driver: what I sent, from which map attempts
-driver: it adds up?
-driver -> Kafka: TxnOffsetCommit: input's end offsets and token
-driver -> Kafka: EndTxn: output and progress visible together""",
+task 2 -> Kafka: Produce partition 1, …
+task 1 -> driver: sent, from these map attempts
+task 2 -> driver: sent, from these map attempts
+driver: does it add up?
+driver -> Kafka: TxnOffsetCommit: the input's end offsets and a token
+driver -> Kafka: EndTxn
+= output and progress are visible together""",
     "sql-transaction": """driver, tasks, PostgreSQL
 driver -> PostgreSQL: claim: owner_epoch + 1, then read the row
 tasks -> driver: rows as COPY bytes
-driver -> PostgreSQL: BEGIN, COPY rows
-driver -> PostgreSQL: UPDATE ledger WHERE owner_epoch = mine: one row
+driver -> PostgreSQL: BEGIN; COPY rows
+driver -> PostgreSQL: UPDATE atonce_ledger … WHERE owner_epoch = mine: one row
 driver -> PostgreSQL: COMMIT
-! answer lost: raise owner_epoch, read the row: it knows""",
+! the answer is lost: committed or not?
+driver -> PostgreSQL: owner_epoch + 1: waits for a commit in doubt
+driver -> PostgreSQL: read the row: now it is known""",
+    "dedupe": """producer, topic, pipeline, database
+producer -> topic: message 41, at offset 7
+! the producer crashes before it notes that it sent 41
+producer -> topic: message 41 again, at offset 8
+topic -> pipeline: offsets 7 and 8
+pipeline -> database: numbers seen: 41
+pipeline -> database: one row for 41
+= offsets differ, the number does not: 41 counts once""",
+    "state": """input, driver, state store, output
+input -> driver: batch 7
+driver -> state store: state after batch 6 + batch 7
+driver -> output: results, not committed
+! crash here: the ledger holds 6, so batch 7 starts again from the state after 6
+driver -> output: commit: results and ledger = 7
+! crash here: the ledger holds 7: batch 7 runs into nothing, only the state advances
+= the state is as if each input had been applied once""",
+    "asynchronous-commits": """pipeline, timer, ledger
+pipeline -> timer: commit 1: position 100
+timer -> ledger: commit 1
+! it fails on the way
+pipeline -> timer: commit 2: position 200
+timer -> ledger: commit 2
+timer: commit 1 again? a newer one succeeded: no
+= progress never moves back""",
+}
+
+# A log, offset by offset: `label/kind` per record, then pointers `name@offset` below it.
+STRIPS: dict[str, str] = {
+    "read-committed": """What a reader gets of one partition
+A/good B/bad A/good ✓A/mark ✕B/mark C/wait D/good ✓D/mark
+last stable offset@5 high watermark@8
+good: committed, bad: aborted, wait: still open, mark: markers take offsets too
+read_committed gets offsets 0 and 2, and stops at 5 until C ends; read_uncommitted gets 0, 1, 2, 5 and 6""",
+    "groups": """Two groups on one partition
+0/good 1/good 2/good 3/good 4/good 5/good 6/good 7/good 8/good 9/good
+billing: committed 4@4 search: committed 8@8
+good: records
+The lag of billing is 6, of search 2. One group's commit says nothing about another's.""",
 }
 
 
-def draw(text: str) -> str:
-    first, *lines = text.strip().splitlines()
-    names = [name.strip() for name in first.split(",")]
-    x = {name: MARGIN + LANE // 2 + index * LANE for index, name in enumerate(names)}
-    width, height = LANE * len(names) + 2 * MARGIN, TOP + ROW * (len(lines) + 1)
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
-        f"<style>{STYLE}</style>",
-        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
-        '<path d="M0 0 L8 4 L0 8 z" fill="#2563eb"/></marker></defs>',
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-    ]
-    for name in names:
-        out.append(f'<line class="lane" x1="{x[name]}" x2="{x[name]}" y1="44" y2="{height - 10}"/>')
-        out.append(f'<rect class="box" x="{x[name] - 70}" y="12" width="140" height="30" rx="6"/>')
-        out.append(f'<text class="name" x="{x[name]}" y="32" text-anchor="middle">{html.escape(name)}</text>')
-    for row, line in enumerate(lines):
-        out.extend(_row(line.strip(), TOP + ROW * row + 22, x, width))
-    return "\n".join([*out, "</svg>"]) + "\n"
-
-
-def _row(line: str, y: int, x: dict[str, int], width: int) -> list[str]:
-    if line.startswith("!"):
-        words = html.escape(line[1:].strip())
-        return [
-            f'<line class="crash" x1="{MARGIN}" x2="{width - MARGIN}" y1="{y + 4}" y2="{y + 4}"/>',
-            f'<text class="crashword" x="{width / 2}" y="{y - 2}" text-anchor="middle">✕ {words}</text>',
-        ]
-    head, _, words = line.partition(":")
-    words = html.escape(words.strip())
-    if "->" in head:
-        source, target = (x[name.strip()] for name in head.split("->"))
-        sign = 1 if target > source else -1
-        middle = (source + target) / 2
-        return [
-            f'<line class="arrow" x1="{source}" x2="{target - 2 * sign}" y1="{y + 4}" y2="{y + 4}" '
-            'marker-end="url(#head)"/>',
-            f'<text x="{middle}" y="{y - 2}" text-anchor="middle">{words}</text>',
-        ]
-    at = x[head.strip()]
-    half = max(60, len(words) * 3.5 + 10)
-    at = min(max(at, half + 4), width - half - 4)
-    return [
-        f'<rect class="note" x="{at - half}" y="{y - 16}" width="{2 * half}" height="24" rx="4"/>',
-        f'<text x="{at}" y="{y}" text-anchor="middle">{words}</text>',
-    ]
-
-
-def write_pictures(folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, text in PICTURES.items():
-        path = folder / f"{name}.svg"
-        path.write_text(draw(text))
-        written.append(path)
-    return written
+def pictures() -> dict[str, str]:
+    """Name → SVG."""
+    return {
+        **{name: sequence(text) for name, text in SEQUENCES.items()},
+        **{name: strip(text) for name, text in STRIPS.items()},
+    }
