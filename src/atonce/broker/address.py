@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import socket
 import struct
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from atonce.errors import UsageError
+
+_log = logging.getLogger(__name__)
 
 LOCK = ".lock"
 ADDRESS = "broker.address"
@@ -62,9 +65,10 @@ class DataLock:
                 f"{f' (process {holder})' if holder else ''}{f', at {where}' if where else ''}. "
                 "Stop it first, or give another --data directory."
             ) from error
-        self._file.truncate(0)
-        self._file.write(f"{os.getpid()}\n")
-        self._file.flush()
+        with contextlib.suppress(OSError):  # only to be shown to people; the disk may be full
+            self._file.truncate(0)
+            self._file.write(f"{os.getpid()}\n")
+            self._file.flush()
 
     def _lock(self) -> None:
         """Tried for a moment: `find_running` and a broker that is just ending hold it briefly."""
@@ -83,9 +87,15 @@ class DataLock:
 
 
 def write_address(data: Path, host: str, port: int) -> None:
+    """A broker must start on a full disk too: without this file it only has to be named by its address."""
     fresh = data / f"{ADDRESS}.new"
-    fresh.write_text(show_address(host, port) + "\n")
-    fresh.replace(data / ADDRESS)
+    try:
+        fresh.write_text(show_address(host, port) + "\n")
+        fresh.replace(data / ADDRESS)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        _log.warning("%s could not be written, so this broker is not found by its directory: %s", data / ADDRESS, error)
 
 
 def remove_address(data: Path) -> None:

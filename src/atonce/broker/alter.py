@@ -1,11 +1,12 @@
-"""Settings changed while the broker runs, for both AlterConfigs APIs."""
+"""Settings changed while the broker runs, for both AlterConfigs APIs: they differ in how the new values are found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from atonce.broker.config import BROKER_BY_NAME, TOPIC_BY_NAME, Kind, Value, text_of
+from atonce.broker.config import BROKER_BY_NAME, TOPIC_BY_NAME, BadSetting, Kind, Value, text_of
+from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
 from atonce.broker.settings import checked_broker_settings, checked_topic_settings, known_setting
 from atonce.broker.topics import Topic, TopicRefused, check_topic_name
@@ -19,6 +20,9 @@ BROKER_RESOURCE = 4
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
+# The settings as they would stand after a change of this resource (None: the broker), from what the request says.
+NewValues = Callable[["BrokerState", Topic | None, Iterable[Any]], Mapping[str, str | None]]
+
 
 class ConfigRefused(AtOnceError):
     """A resource or a change that there cannot be; `code` is what the client is told."""
@@ -26,6 +30,32 @@ class ConfigRefused(AtOnceError):
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+async def alter_each(broker: BrokerState, context: Context, request: Any, new_values: NewValues) -> Any:
+    """Each resource is changed, or refused, for itself."""
+    responses = []
+    for resource in request.resources:
+        error, message = ErrorCode.none, None
+        try:
+            topic = find_resource(broker, resource.resource_type, resource.resource_name)
+            values = new_values(broker, topic, resource.configs)
+            await _replace(broker, topic, values, validate_only=bool(request.validate_only))
+        except ConfigRefused as refused:
+            error, message = refused.code, str(refused)
+        except BadSetting as bad:
+            error, message = ErrorCode.invalid_config, str(bad)
+        except OSError as failed:
+            error, message = ErrorCode.kafka_storage_error, str(failed)
+        responses.append(
+            {
+                "error_code": error,
+                "error_message": message,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+            }
+        )
+    return context.reply(responses=responses)
 
 
 def find_resource(broker: BrokerState, resource_type: int, name: str) -> Topic | None:
@@ -92,7 +122,7 @@ def _value(broker: BrokerState, topic: Topic | None, name: str) -> Value:
     return broker.settings.value(name)
 
 
-async def replace(
+async def _replace(
     broker: BrokerState, topic: Topic | None, values: Mapping[str, str | None], *, validate_only: bool
 ) -> None:
     """Check all settings of a resource, make them durable, put them in force."""

@@ -15,7 +15,6 @@ from atonce.errors import AtOnceError
 _log = logging.getLogger(__name__)
 
 _FLUSH_S = 0.1
-_POINT_S = 0.5
 # A segment that is old or a topic whose settings changed should not wait for five minutes on a laptop.
 _SLOWEST_RETENTION_S = 30.0
 
@@ -33,7 +32,6 @@ class Background:
         expiry_s = settings.number("producer.id.expiration.check.interval.ms") / 1000
         jobs: list[tuple[float, Callable[[], Awaitable[None]]]] = [
             (_FLUSH_S, self._flush_what_is_due),
-            (_POINT_S, self._sync_recovery_points),
             (retention_s, self._enforce_retention),
             (expiry_s, self._expire_producers),
         ]
@@ -59,10 +57,6 @@ class Background:
         for partition in self._topics.partitions():
             if partition.log.flush_due():
                 partition.start_flush()
-
-    async def _sync_recovery_points(self) -> None:
-        for partition in self._topics.partitions():
-            await partition.sync_point()
 
     async def _in_thread(self, partition: Partition, work: Callable[[], object]) -> bool:
         """Shielded, so that a stop waits for the files to be whole. True if anything was done."""

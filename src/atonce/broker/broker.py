@@ -19,7 +19,7 @@ from atonce.broker.metrics import Metrics
 from atonce.broker.partition import Partition
 from atonce.broker.sessions import FetchSessions
 from atonce.broker.settings import Settings
-from atonce.broker.topics import Topic, Topics
+from atonce.broker.topics import INTERNAL, Topic, Topics
 from atonce.coordinator.decision import CONSUMER_OFFSETS, TRANSACTION_STATE, ProducerIdAndEpoch, TopicPartition
 from atonce.coordinator.groups import GroupConfig, GroupCoordinator
 from atonce.coordinator.states import TransactionState
@@ -42,20 +42,24 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def log_config(settings: Settings, overrides: Mapping[str, str]) -> LogConfig:
-    """A topic's settings as its logs take them."""
+def log_config(settings: Settings, topic: str, overrides: Mapping[str, str]) -> LogConfig:
+    """A topic's settings as its logs take them.
+
+    However lazy the user makes the topics, a coordinator's decision is on disk before it is answered.
+    """
 
     def number(name: str) -> int:
         return settings.topic_number(name, overrides)
 
     ratio = settings.topic_value("min.cleanable.dirty.ratio", overrides)
-    return LogConfig(
+    config = LogConfig(
         segment_bytes=number("segment.bytes"),
         segment_ms=number("segment.ms"),
         retention_ms=number("retention.ms"),
         retention_bytes=number("retention.bytes"),
         cleanup_policy=frozenset(str(settings.topic_value("cleanup.policy", overrides)).split(",")),
         max_message_bytes=number("max.message.bytes"),
+        compression_type=str(settings.topic_value("compression.type", overrides)),
         message_timestamp_type=str(settings.topic_value("message.timestamp.type", overrides)),
         message_timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
         message_timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
@@ -67,6 +71,9 @@ def log_config(settings: Settings, overrides: Mapping[str, str]) -> LogConfig:
         delete_retention_ms=number("delete.retention.ms"),
         producer_id_expiration_ms=settings.number("producer.id.expiration.ms"),
     )
+    if topic in INTERNAL:
+        return dataclasses.replace(config, flush_messages=1, compression_type="producer")
+    return config
 
 
 def from_settings(kind: type[C], settings: Settings) -> C:
@@ -150,8 +157,8 @@ class BrokerState:
             raise KeyError(topic)
         return found.partitions[0]
 
-    def _open_log(self, directory: str, overrides: Mapping[str, str]) -> PartitionLog:
-        return PartitionLog.open(self._storage, directory, log_config(self.settings, overrides), self.clock_ms)
+    def _open_log(self, topic: str, directory: str, overrides: Mapping[str, str]) -> PartitionLog:
+        return PartitionLog.open(self._storage, directory, log_config(self.settings, topic, overrides), self.clock_ms)
 
     def _make_partition(self, topic: str, index: int, log: PartitionLog) -> Partition:
         return Partition(topic, index, log, self._flushers, self.metrics)
@@ -161,7 +168,7 @@ class BrokerState:
     def apply_settings(self, topics: list[Topic] | None = None) -> None:
         """Give the logs of these topics (all, if None) the settings now in force."""
         for topic in self.topics.all() if topics is None else topics:
-            config = log_config(self.settings, topic.overrides)
+            config = log_config(self.settings, topic.name, topic.overrides)
             for partition in topic.partitions:
                 partition.log.update_config(config)
 

@@ -146,7 +146,7 @@ BROKER = (
     _int("min.insync.replicas", 1, "Copies that acks=all waits for, as far as there are so many: one here.", 1, dynamic=True),
     # The log.
     _int("message.max.bytes", 1048588, "Largest record batch, compressed.", 0, dynamic=True),
-    Setting("compression.type", Kind.STRING, "producer", "Accepted; batches are stored as the producer sent them.", choices=_CODECS, dynamic=True),
+    Setting("compression.type", Kind.STRING, "producer", "Codec of what is stored: `producer` keeps batches as they were sent, others are compressed again.", choices=_CODECS, dynamic=True),
     Setting("log.cleanup.policy", Kind.LIST, "delete", "What happens to old segments.", choices=("delete", "compact"), dynamic=True),
     _int("log.segment.bytes", 1073741824, "A segment is closed when it would grow beyond this.", 14, dynamic=True),
     _long("log.roll.ms", None, "A segment is closed at this age; unset: log.roll.hours.", 1, dynamic=True),

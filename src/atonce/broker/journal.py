@@ -54,8 +54,6 @@ class PartitionJournal:
 
     async def flush(self) -> None:
         log = self._partition.log
-        if not log.config.flush_before_ack and not log.is_offline:
-            return
         if log.is_offline or log.flushed_offset < log.log_end_offset:
             try:
                 await self._partition.durable(log.log_end_offset - 1)

@@ -31,7 +31,6 @@ class Partition:
         self.deleted = False
         # Held while retention, compaction or deletion works on the files: one of them at a time.
         self.cleaning = asyncio.Lock()
-        self.point_unsynced = False
         self._flushers = flushers
         self._metrics = metrics
         self._flushing: asyncio.Future[Any] | None = None
@@ -99,7 +98,6 @@ class Partition:
             _log.error("%s-%d is offline until restart: %s", self.topic, self.index, error)
             self._fail_acks(error)
         else:
-            self.point_unsynced = True
             reached = self.log.flushed_offset
             while self._acks and self._acks[0][0] < reached:
                 _, ack = self._acks.popleft()
@@ -121,12 +119,6 @@ class Partition:
         self.deleted = True
         self._fail_acks(PartitionOffline(f"{self.topic}-{self.index} was deleted"))
         self.wake_readers()
-
-    async def sync_point(self) -> None:
-        """Sync the recovery point once the flushes have paused: under load they do it themselves."""
-        if self.point_unsynced and self._flushing is None and not self.deleted and not self.log.is_offline:
-            self.point_unsynced = False
-            await asyncio.get_running_loop().run_in_executor(self._flushers, self.log.sync_recovery_point)
 
     async def settle(self) -> None:
         """Return when no fsync is running."""

@@ -42,12 +42,9 @@ class Options:
 
 def run(options: Options, ready: Callable[[str], None]) -> None:
     """Serve until a signal comes. `ready` is called with HOST:PORT once the broker answers."""
-    host, _ = parse_address(options.listen)
-    if not options.insecure and not is_loopback(host):
-        raise UsageError(
-            f"--listen {options.listen}: anyone who reaches this address could read and write everything, as there is "
-            "neither TLS nor a password. Listen on 127.0.0.1, or add --insecure if the network is trusted."
-        )
+    _check_reach(options, "--listen", options.listen, "read and write everything")
+    if options.metrics is not None:
+        _check_reach(options, "--metrics", options.metrics, "see what is going on here")
     lock = DataLock(options.data)
     try:
         # Requests make no reference cycles worth looking for often; the young generation would be scanned all day.
@@ -58,6 +55,15 @@ def run(options: Options, ready: Callable[[str], None]) -> None:
     finally:
         remove_address(options.data)
         lock.release()
+
+
+def _check_reach(options: Options, option: str, address: str, harm: str) -> None:
+    host, _ = parse_address(address)
+    if not options.insecure and not is_loopback(host):
+        raise UsageError(
+            f"{option} {address}: anyone who reaches this address could {harm}, as there is neither TLS nor a "
+            "password. Listen on 127.0.0.1, or add --insecure if the network is trusted."
+        )
 
 
 async def _serve(options: Options, ready: Callable[[str], None]) -> None:

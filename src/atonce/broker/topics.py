@@ -37,7 +37,8 @@ MAX_PARTITIONS = 10_000
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 
-LogOpener = Callable[[str, Mapping[str, str]], PartitionLog]
+# (topic, directory, the topic's own settings)
+LogOpener = Callable[[str, str, Mapping[str, str]], PartitionLog]
 PartitionMaker = Callable[[str, int, PartitionLog], Partition]
 
 
@@ -133,7 +134,7 @@ class Topics:
                         f"{self._root / directory} is missing, but {path} lists {topic.name} with "
                         f"{entry['partitions']} partitions. Put the directory back from a copy."
                     )
-                log = self._open_log(directory, topic.overrides)
+                log = self._open_log(topic.name, directory, topic.overrides)
                 topic.partitions.append(self._make_partition(topic.name, index, log))
             self._publish(topic)
 
@@ -277,7 +278,7 @@ class Topics:
             for index in range(start, start + count):
                 directory = _directory(name, index)
                 self._storage.remove_directory(directory)
-                made.append(self._open_log(directory, overrides))
+                made.append(self._open_log(name, directory, overrides))
             self._storage.sync_directory(_LOGS)
         except BaseException:
             for log in made:

@@ -33,8 +33,6 @@ class LogConfig:
     # Not Kafka's: how often the producer state and the indexes are saved, which bounds what a restart has to scan.
     checkpoint_bytes: int = 32 * 1024 * 1024
     checkpoint_batches: int = 65_536
-    # Not Kafka's: how long the recovery point may lie written but unsynced (it is exact after SIGKILL in any case).
-    recovery_point_sync_ms: int = 100
 
     @property
     def deletes(self) -> bool:

@@ -1,4 +1,4 @@
-"""Flush: one fdatasync for everything appended so far, then the recovery point; now and then a checkpoint.
+"""Flush: one fdatasync for everything appended so far, one for the recovery point; now and then a checkpoint.
 
 A checkpoint saves the active segment's indexes and the producers' state, so that a restart scans only what came after,
 at most `checkpoint_bytes` (32 MB), whatever the size of the log. It is never needed for correctness, so when the disk
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from atonce.log.errors import PartitionOffline
 from atonce.log.indexes import SegmentIndexes
 from atonce.log.layout import SNAPSHOT
 from atonce.log.segment import Segment
@@ -31,30 +32,15 @@ def flush(state: LogState, *, checkpoint: bool = False) -> int:
         if target != state.flushed or rolled:
             _sync_log(state, active, [segment for segment, _ in rolled])
             try:
-                state.point_file.write(target)
+                state.point_file.advance(target)
             except OSError as error:
-                raise state.go_offline("writing the recovery point", error) from error
+                raise _offline(state, "the sync of the recovery point", error) from error
             with state.lock:
                 state.producers.high_watermark_moved(state.high_watermark)
                 state.last_flush_ms = state.clock()
         if rolled or saved is not None:
             _save(state, rolled, saved)
-        elif not state.point_file.synced:
-            now_ms = state.clock()
-            if now_ms - state.last_point_sync_ms >= state.config.recovery_point_sync_ms:
-                sync_recovery_point(state)
         return target.offset
-
-
-def sync_recovery_point(state: LogState) -> None:
-    """See PartitionLog.sync_recovery_point."""
-    with state.flush_lock:
-        state.check_online()
-        try:
-            state.point_file.sync()
-        except OSError as error:
-            raise state.go_offline("syncing the recovery point", error) from error
-        state.last_point_sync_ms = state.clock()
 
 
 def save_checkpoint(state: LogState, segment: Segment, indexes: SegmentIndexes, snapshot: Snapshot) -> None:
@@ -89,9 +75,13 @@ def _sync_log(state: LogState, active: Segment, rolled: list[Segment]) -> None:
         if rolled:
             state.layout.sync()
     except OSError as error:
-        offline = state.go_offline(f"fsync of {active.file.path}", error)
-        logger.error("%s", offline)
-        raise offline from error
+        raise _offline(state, f"fsync of {active.file.path}", error) from error
+
+
+def _offline(state: LogState, what: str, error: OSError) -> PartitionOffline:
+    offline = state.go_offline(what, error)
+    logger.error("%s", offline)
+    return offline
 
 
 def _save(
@@ -124,4 +114,3 @@ def _save(
             state.bytes_since_checkpoint = state.batches_since_checkpoint = 0
     except OSError as error:
         logger.warning("%s: the checkpoint is put off: %s", state.layout.directory, error)
-    sync_recovery_point(state)

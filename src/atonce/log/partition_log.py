@@ -4,8 +4,8 @@ What is promised:
 
 - Acknowledged means synced: an append is acknowledged, and served, once `flush` has passed it (`flush.messages` = 1).
   `flush.messages` and `flush.ms` make it lazier; then a killed process loses nothing, a power cut what was not flushed.
-- What was acknowledged is remembered in the recovery point (`recovery_point.py` says exactly how). At open, a log that
-  is shorter, or damaged in what is scanned below it, is refused with file and position. What lies beyond is cut at the
+- What was acknowledged is remembered in the recovery point, synced before the acknowledgement. At open, a log that is
+  shorter, or damaged in what is scanned below it, is refused with file and position. What lies beyond is cut at the
   first batch that is not whole.
 - Older batches are verified when they are first read after a restart; a damaged one is refused (CorruptMessage), so a
   restart takes as long on 5 GB as on 50 MB and nothing damaged is ever served.
@@ -123,7 +123,7 @@ class PartitionLog:
     # -- durability
 
     def flush(self) -> int:
-        """Sync everything appended so far with one fdatasync; returns the flushed offset (also `flushed_offset`).
+        """Sync everything appended so far, then the recovery point; returns the flushed offset (also `flushed_offset`).
 
         A failure takes the partition offline (PartitionOffline) until restart.
         """
@@ -146,17 +146,11 @@ class PartitionLog:
             return True
         return waiting >= state.config.flush_messages or state.clock() - state.last_flush_ms >= state.config.flush_ms
 
-    def sync_recovery_point(self) -> None:
-        """Sync the recovery point if it lies unsynced. For the flusher when it is idle; cheap when there is nothing."""
-        if not self._state.point_file.synced and self._state.offline is None:
-            flushing.sync_recovery_point(self._state)
-
     def close(self) -> None:
         """Flush and leave a clean state: the next open scans nothing."""
         state = self._state
         if state.offline is None:
             flushing.flush(state, checkpoint=state.checkpoint_offset != state.log_end_offset)
-            flushing.sync_recovery_point(state)
         self.abandon()
 
     def abandon(self) -> None:

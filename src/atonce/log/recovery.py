@@ -282,8 +282,7 @@ class _Recovery:
             logger.warning("%s: the checkpoint is put off: %s", layout.directory, error)
             listed = {segment.base_offset for segment in self.sealed}
             state.rolled = [(s, state.snapshot()) for s in state.segments[:-1] if s.base_offset not in listed]
-        state.point_file.write(end)
-        state.point_file.sync()
+        state.point_file.advance(end)
         layout.keep_reserve()
         state.producers.high_watermark_moved(end.offset)
         state.epochs.truncate_start(state.log_start_offset)

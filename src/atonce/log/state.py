@@ -43,7 +43,6 @@ class LogState:
     bytes_since_checkpoint: int = 0
     batches_since_checkpoint: int = 0
     last_flush_ms: int = 0
-    last_point_sync_ms: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
     flush_lock: threading.RLock = field(default_factory=threading.RLock)
     clean_lock: threading.Lock = field(default_factory=threading.Lock)

@@ -69,8 +69,7 @@ def accept(buffer: Buffer, config: LogConfig, origin: AppendOrigin, now_ms: int)
 def _accept_batch(
     buffer: Buffer, position: int, header: BatchHeader, config: LogConfig, origin: AppendOrigin, now_ms: int
 ) -> Incoming:
-    if header.size > config.max_message_bytes:
-        raise MessageTooLarge(f"a batch of {header.size} bytes; max.message.bytes is {config.max_message_bytes}")
+    _check_size(header, config)
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         raise InvalidRecord(
             f"a batch with {header.record_count} records and last offset delta {header.last_offset_delta}; "
@@ -83,10 +82,16 @@ def _accept_batch(
         wanted = Compression.named(config.compression_type)
         if wanted != header.compression:
             header, view = _recompressed(header, view, wanted)
+            _check_size(header, config)
     if config.log_append_time:
         header, stamped = log_append_timed(view, 0, header, now_ms)
         return Incoming(header, (stamped, view[HEADER_SIZE:]))
     return Incoming(header, (view[PLACE_SIZE:],))
+
+
+def _check_size(header: BatchHeader, config: LogConfig) -> None:
+    if header.size > config.max_message_bytes:
+        raise MessageTooLarge(f"a batch of {header.size} bytes; max.message.bytes is {config.max_message_bytes}")
 
 
 def _check_client(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int) -> None:

@@ -9,6 +9,8 @@ import random
 
 import pytest
 
+from atonce.errors import CorruptLogError
+from atonce.log.errors import CorruptMessage
 from atonce.log.partition_log import PartitionLog
 from tests.simulation.log.crash_states import check_every_operation
 from tests.simulation.log.forgetful import ForgetfulStorage
@@ -19,6 +21,7 @@ from tests.simulation.log.workload import (
     TestClock,
     check_producers,
     check_recovered,
+    read_all,
     scripted_load,
 )
 
@@ -65,6 +68,36 @@ def test_every_operation_and_subset_of_unsynced_data() -> None:
     scenario = Scenario()
     total = check_every_operation(scenario.storage, scenario.run, scenario.check, subsets=2)
     assert total > 150, "the scenario became too small to mean anything"
+
+
+class DamageScenario(Scenario):
+    """After the crash, the disk also damages the newest batch that was acknowledged."""
+
+    damaged = 0
+
+    def check(self, image: ForgetfulStorage, name: str) -> None:
+        acked = [sent for sent in self.load.sent if sent.acked] if self.load is not None else []
+        if not acked:
+            return
+        value = acked[-1].values[0]
+        (data,) = [
+            node.current for path, node in image.names.items() if path.endswith(".log") and value in node.current
+        ]
+        data[data.index(value)] ^= 0xFF
+        self.damaged += 1
+        try:
+            read_all(PartitionLog.open(image, DIRECTORY, SMALL, self.clock))
+        except (CorruptLogError, CorruptMessage) as refused:
+            assert ".log" in str(refused) and "position" in str(refused)
+        else:
+            raise AssertionError(f"{value!r} was acknowledged and is damaged, and nobody is told")
+
+
+def test_damage_of_what_was_acknowledged_is_never_cut_in_silence() -> None:
+    """F13: the recovery point is on disk before the acknowledgement, at every operation and for every subset."""
+    scenario = DamageScenario()
+    check_every_operation(scenario.storage, scenario.run, scenario.check, subsets=2)
+    assert scenario.damaged > 500
 
 
 def test_the_checks_bite() -> None:

@@ -117,8 +117,6 @@ def scripted_load(load: Load) -> None:
         if turn % 4 == 1:
             load.flush()
             load.end(3, "commit" if turn % 8 == 1 else "abort")
-        if turn % 5 == 4:
-            load.log.sync_recovery_point()
         load.flush()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from atonce.broker.broker import log_config
 from atonce.broker.config import BROKER, TOPIC, BadSetting, text_of
 from atonce.broker.settings import (
     Settings,
@@ -85,3 +86,12 @@ def test_null_is_no_topic_value() -> None:
 
 def test_fsync_comes_before_the_ack_unless_told_otherwise() -> None:
     assert Settings().topic_number("flush.messages", {}) == 1
+
+
+def test_journals_are_synced_and_kept_as_written_whatever_the_topics_are_told() -> None:
+    lazy = Settings(static=checked_broker_settings({"log.flush.interval.messages": "500", "compression.type": "zstd"}))
+    topic = log_config(lazy, "orders", {"flush.messages": "9"})
+    assert (topic.flush_messages, topic.compression_type) == (9, "zstd")
+    for journal in ("__consumer_offsets", "__transaction_state"):
+        config = log_config(lazy, journal, {"flush.messages": "9"})
+        assert (config.flush_before_ack, config.compression_type) == (True, "producer")

@@ -27,7 +27,7 @@ class Crash(BaseException):
 def topics(root: Path, pool: ThreadPoolExecutor, settings: Settings | None = None) -> Topics:
     storage = DiskStorage(root)
 
-    def open_log(directory: str, _: Any) -> PartitionLog:
+    def open_log(_topic: str, directory: str, _settings: Any) -> PartitionLog:
         return PartitionLog.open(storage, directory, LogConfig(), lambda: 0)
 
     def make(topic: str, index: int, log: PartitionLog) -> Partition:

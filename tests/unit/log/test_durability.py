@@ -66,8 +66,8 @@ def test_the_names_are_kafkas() -> None:
     assert not [name for name in names if name.endswith(".tmp")]
 
 
-def test_one_flush_costs_one_sync() -> None:
-    """The hot path: one fdatasync for everything that waits, none for the recovery point."""
+def test_one_flush_serves_everything_that_waits() -> None:
+    """The hot path: one fdatasync of the log, then one of the recovery point, which must not come first."""
     storage = ForgetfulStorage()
     log = filled(storage)
     before = len(storage.history)
@@ -75,8 +75,8 @@ def test_one_flush_costs_one_sync() -> None:
         log.append(batch(b"x"))
     log.flush()
     done = storage.history[before:]
-    assert [step.split()[0] for step in done] == ["write"] * 5 + ["sync", "write"]
-    assert done[-1].startswith("write t-0/recovery-point")
+    assert [step.split()[0] for step in done] == ["write"] * 5 + ["sync", "write", "sync"]
+    assert done[-3:] == [f"sync {LOG_0}", "write t-0/recovery-point 0+28", "sync t-0/recovery-point"]
 
 
 def test_a_torn_tail_is_cut_at_the_last_whole_batch() -> None:
@@ -354,21 +354,20 @@ def test_a_failed_fsync_of_the_recovery_point_takes_the_partition_offline() -> N
     storage = ForgetfulStorage()
     log = filled(storage)
     log.append(batch(b"x"))
-    log.flush()
     storage.fail_sync = lambda path: path.endswith("recovery-point")
-    with pytest.raises(PartitionOffline):
-        log.sync_recovery_point()
+    with pytest.raises(PartitionOffline, match="recovery point failed"):
+        log.flush()
+    assert log.high_watermark == 10, "nobody is told of what may not be remembered"
 
 
-def test_the_recovery_point_is_synced_when_asked_and_then_costs_nothing() -> None:
+def test_the_recovery_point_is_synced_with_every_acknowledgement() -> None:
     storage = ForgetfulStorage()
     log = filled(storage)
     log.append(batch(b"x"))
     log.flush()
-    log.sync_recovery_point()
     before = storage.operations
-    log.sync_recovery_point()
-    assert storage.operations == before
+    log.flush()
+    assert storage.operations == before, "a flush of nothing costs nothing"
     after = storage.power_cut(None)
     del content(after, LOG_0)[-1:]
     with pytest.raises(CorruptLogError, match="acknowledged"):
