@@ -12,6 +12,7 @@ from pathlib import Path
 
 from atonce.bench import peers
 from atonce.bench.contest import Contestant
+from atonce.bench.flink_pins import FLINK_VERSION
 from atonce.bench.judge import Judge, NotDelivered, Point
 from atonce.bench.meter import Meter
 from atonce.bench.results import Run
@@ -137,6 +138,14 @@ def _streams(commit_ms: int) -> Launch:
     return launch
 
 
+def _flink(work: Work, target: str, name: str, scratch: Path) -> list[str]:
+    return peers.flink(work.servers, work.source, target, name, 1000, scratch / "checkpoint")
+
+
+def _quix(work: Work, target: str, name: str, scratch: Path) -> list[str]:
+    return peers.quix(work.servers, work.source, target, name, 1.0, scratch / "state")
+
+
 LAUNCHERS: dict[str, tuple[str, Launch]] = {
     "arrow": ("AtOnce map_arrow, effectively once", _ours("arrow", "effectively-once")),
     "dataframe": ("AtOnce DataFrame, effectively once", _ours("dataframe", "effectively-once")),
@@ -145,5 +154,7 @@ LAUNCHERS: dict[str, tuple[str, Launch]] = {
     "java": ("Java loop, transactions of 10 k", _java),
     "streams": ("Kafka Streams, exactly_once_v2, commit 100 ms", _streams(100)),
     "streams-1s": ("Kafka Streams, exactly_once_v2, commit 1 s", _streams(1000)),
+    "flink": (f"Flink {FLINK_VERSION}, exactly once, checkpoint 1 s", _flink),
+    "quix": (f"Quix Streams {peers.QUIX_VERSION}, exactly once, commit 1 s", _quix),
 }
 OURS = ("arrow", "dataframe")

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from atonce.apache.jars import cache_root, classpath, jars
 from atonce.apache.pins import KAFKA, SPARK_CONNECTOR, STREAMS, Bundle
+from atonce.bench.flink_pins import FLINK
 from atonce.errors import AtOnceError, UsageError
 from atonce.local.java import find_compiler, find_java
 
 ROOT = Path(__file__).resolve().parents[3]
 SPARK_VERSION = "4.2.0"
+QUIX_VERSION = "3.28.0"
 HEAP = "-Xmx1g"
 
 
@@ -36,7 +38,7 @@ def java_program(name: str, *bundles: Bundle) -> list[str]:
 
 
 def java_command(source: Path, *bundles: Bundle) -> list[str]:
-    path = classpath(KAFKA, *bundles)
+    path = classpath(*bundles)
     mark = hashlib.sha256(source.read_bytes() + path.encode()).hexdigest()[:16]
     classes = cache_root() / "classes" / f"{source.stem}-{mark}"
     if not (classes / f"{source.stem}.class").exists():
@@ -50,11 +52,20 @@ def java_command(source: Path, *bundles: Bundle) -> list[str]:
 
 
 def java_loop(servers: str, source: str, target: str, group: str, per_transaction: int, longest_ms: int) -> list[str]:
-    return [*java_program("CopyLoop"), servers, source, target, group, str(per_transaction), str(longest_ms)]
+    return [*java_program("CopyLoop", KAFKA), servers, source, target, group, str(per_transaction), str(longest_ms)]
 
 
 def streams(servers: str, source: str, target: str, group: str, commit_ms: int, scratch: Path) -> list[str]:
-    return [*java_program("StreamsCopy", STREAMS), servers, source, target, group, str(commit_ms), str(scratch)]
+    return [*java_program("StreamsCopy", KAFKA, STREAMS), servers, source, target, group, str(commit_ms), str(scratch)]
+
+
+def flink(servers: str, source: str, target: str, group: str, checkpoint_ms: int, scratch: Path) -> list[str]:
+    return [*java_program("FlinkCopy", FLINK), servers, source, target, group, str(checkpoint_ms), str(scratch)]
+
+
+def quix(servers: str, source: str, target: str, group: str, commit_s: float, scratch: Path) -> list[str]:
+    program = str(programs() / "python" / "quix_copy.py")
+    return [str(quix_python()), program, servers, source, target, group, str(commit_s), str(scratch)]
 
 
 def librdkafka_loop(
@@ -72,20 +83,29 @@ def spark(servers: str, source: str, target: str, checkpoint: Path, per_batch: i
 
 
 def spark_python() -> Path:
-    """The interpreter of the peer's environment, made on first use."""
-    folder = ROOT / ".venv-spark42"
+    """PySpark with its own connector, in an environment of its own."""
+    return _python_with("pyspark", SPARK_VERSION, ROOT / ".venv-spark42", peer="spark")
+
+
+def quix_python() -> Path:
+    """Quix Streams brings its own pins, so it has an environment of its own too."""
+    return _python_with("quixstreams", QUIX_VERSION, ROOT / ".venv-quix", peer="quix")
+
+
+def _python_with(package: str, version: str, folder: Path, *, peer: str) -> Path:
+    """The interpreter of a peer's environment, made on first use."""
     python = folder / "bin" / "python"
-    ready = folder / ".ready"
+    ready = folder / f".ready-{version}"
     if not ready.exists():
         for command in (
-            [sys.executable, "-m", "venv", str(folder)],
-            [str(python), "-m", "pip", "install", "--quiet", f"pyspark=={SPARK_VERSION}"],
+            [sys.executable, "-m", "venv", "--clear", str(folder)],
+            [str(python), "-m", "pip", "install", "--quiet", f"{package}=={version}"],
         ):
             answer = subprocess.run(command, capture_output=True, text=True, timeout=1200)
             if answer.returncode != 0:
                 raise PeerMissing(
-                    f"PySpark {SPARK_VERSION} could not be installed into {folder.name}: {answer.stderr[-500:]}. "
-                    "Check the network, or leave `spark` out of --peers."
+                    f"{package} {version} could not be installed into {folder.name}: {answer.stderr[-500:]}. "
+                    f"Check the network, or leave `{peer}` out of --peers."
                 )
         ready.touch()
     return python

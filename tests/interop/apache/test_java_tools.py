@@ -79,7 +79,7 @@ def test_kafka_transactions_tool_lists_and_describes_an_open_transaction(kafka_s
 def test_java_client_commits_aborts_fences_and_reads(kafka_servers: str) -> None:
     """S9–S11, S22: the Java client's transactions as a program sees them."""
     name = f"java-{uuid.uuid4().hex[:8]}"
-    command = [*java_command(HERE / "JavaClient.java"), kafka_servers, name]
+    command = [*java_command(HERE / "JavaClient.java", KAFKA), kafka_servers, name]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert answer.returncode == 0, answer.stderr
     facts = dict(line.split(" ", 1) for line in answer.stdout.splitlines())

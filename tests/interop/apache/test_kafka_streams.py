@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from atonce.apache.pins import STREAMS
+from atonce.apache.pins import KAFKA, STREAMS
 from atonce.bench.peers import java_command
 from atonce.local.child import Child
 
@@ -59,7 +59,7 @@ def test_streams_application_killed_midway_counts_each_record_once(servers: str,
         producer.produce(source, key=f"k{number % KEYS}", value=b"x")
     assert producer.flush(30) == 0
 
-    command = [*java_command(HERE / "StreamsCount.java", STREAMS), servers, source, target, name]
+    command = [*java_command(HERE / "StreamsCount.java", KAFKA, STREAMS), servers, source, target, name]
     with Child([*command, str(scratch / "state-1")], log=scratch / "first.log") as first:
         partly = read_counts(servers, target, 100, first)
         first.kill()
