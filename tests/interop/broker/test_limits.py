@@ -16,6 +16,7 @@ import pytest
 
 from atonce.broker.embedded import Broker
 from atonce.broker.router import routes
+from atonce.records.record import build_batch
 from tests.interop.broker.wire import Wire
 
 METADATA, PRODUCE, API_VERSIONS = 3, 0, 18
@@ -263,6 +264,44 @@ def test_held_bytes_are_bounded_and_everyone_is_served_in_the_end(broker: Broker
     assert len(codes) == 8 and all(codes)  # answered, and refused: it was no record batch
 
 
+def test_readers_that_do_not_read_take_no_more_memory_than_allowed() -> None:
+    """While they hold what `queued.max.response.bytes` allows, others get a megabyte at a time; then all again."""
+    asked = 12_000_000
+    wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": asked}
+    fetch = {
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": asked,
+        "topics": [{"topic": "t", "partitions": [wanted]}],
+    }
+
+    def size(wire: Wire) -> int:
+        return len(wire.ask(1, 4, **fetch).responses[0].partitions[0].records or b"")
+
+    with Broker(settings={"queued.max.response.bytes": 16_000_000}) as broker, Wire(broker.servers) as quick:
+        quick.ask(METADATA, 9, topics=[{"name": "t"}], allow_auto_topic_creation=True)
+        batch = build_batch([(None, b"x" * 400_000)], timestamp_ms=int(time.time() * 1000))
+        data = [{"name": "t", "partition_data": [{"index": 0, "records": batch}]}]
+        for _ in range(30):
+            quick.ask(PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+        assert size(quick) > 11_000_000
+        before = psutil.Process(broker.pid).memory_info().rss
+        slow = [Wire(broker.servers) for _ in range(10)]
+        for wire in slow:
+            for _ in range(5):
+                wire.send(1, 4, **fetch)
+        deadline = time.monotonic() + 20
+        while size(quick) > 1_048_576:
+            assert time.monotonic() < deadline, "slow readers are not noticed"
+        # Ten of them asked for 600 MB in all. Those that came first may have been given one large answer each.
+        assert psutil.Process(broker.pid).memory_info().rss - before < 200_000_000
+        for wire in slow:
+            wire.close()
+        while size(quick) < 11_000_000:
+            assert time.monotonic() < deadline, "it stays slow after the slow readers have gone"
+
+
 def test_requests_of_one_connection_are_answered_in_order(broker: Broker) -> None:
     with Wire(broker.servers) as wire:
         frames = b"".join(wire.frame(METADATA, 9, i, topics=[], allow_auto_topic_creation=False) for i in range(1, 101))
@@ -288,6 +327,7 @@ def test_wrong_usage_is_refused_before_anything_starts(tmp_path: str) -> None:
     cases = {
         ("--set", "num.partition=3"): "Nearest: num.partitions",
         ("--listen", "0.0.0.0:0"): "--insecure",
+        ("--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"): "--metrics 0.0.0.0:0: anyone who reaches",
     }
     for words, message in cases.items():
         done = _run("--data", f"{tmp_path}/data", *words)
