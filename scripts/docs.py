@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 import sys
 from pathlib import Path
@@ -53,8 +52,7 @@ def cli_reference() -> str:
 
     from atonce.cli import main
 
-    for name in main.COMMANDS:
-        importlib.import_module(f"atonce.cli.{name}").register(main.app)
+    main._register(None)
     command = get_command(main.app)
     rows = [
         "# The command line",
@@ -72,8 +70,11 @@ def cli_reference() -> str:
 
 
 def _command_rows(command: object, name: str, depth: int) -> list[str]:
-    help_text = re.sub(r"\[/?[a-z ]+\]", "", (command.help or "").replace("\b", "")).strip()
-    rows = [f"{'#' * depth} `{name}`", "", help_text, ""]
+    help_text = re.sub(r"\[/?[a-z ]+\]", "", command.help or "").strip()
+    words, *examples = re.split(r"^Examples?:\n", help_text, maxsplit=1, flags=re.MULTILINE)
+    rows = [f"{'#' * depth} `{name}`", "", words.strip(), ""]
+    if examples:
+        rows += ["```console", examples[0].strip(), "```", ""]
     params = [p for p in command.params if p.name not in ("help",)]
     if params:
         rows += ["| option | meaning | default |", "|---|---|---|"]

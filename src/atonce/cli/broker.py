@@ -29,7 +29,15 @@ def broker(
 ) -> None:
     """Run a broker that speaks Kafka's protocol, in one process, with its data in a directory.
 
-    Prints `ready on HOST:PORT` once it answers. SIGTERM and Ctrl-C stop it cleanly.
+    Prints `ready on HOST:PORT` once it answers. SIGTERM and Ctrl-C stop it cleanly; the data stays.
+
+    Examples:
+
+      atonce broker --data .atonce/broker
+
+      atonce broker --data /var/lib/atonce --listen 127.0.0.1:0 --metrics 127.0.0.1:9405
+
+      atonce broker --data .atonce/broker --set log.retention.hours=24
     """
     import logging
 

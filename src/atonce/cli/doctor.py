@@ -14,7 +14,7 @@ from atonce.errors import EXIT_FAILED, UnreachableError
 HELP = """Check this machine and a Kafka cluster, and say what to do about each finding.
 
 Looks at Java, Spark, ports, disk and memory; with a cluster also at its version and features, settings that matter to
-guarantees, clock, open and hanging transactions, and readers. Exit code 1 if there is a problem.
+guarantees, clock, hanging transactions, and readers. Exit code 1 if there is a problem.
 
 Examples:
 

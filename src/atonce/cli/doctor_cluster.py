@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 
@@ -55,7 +56,9 @@ def _brokers(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _transaction_version(cluster: Cluster) -> Iterator[Finding]:
-    level = cluster.features().get("transaction.version", 0)
+    features = cluster.features()
+    level = features.get("transaction.version", 0)
+    yield ok("features", ", ".join(f"{name} {number}" for name, number in sorted(features.items())) or "none told")
     if level < NEEDED_TRANSACTION_VERSION:
         yield problem(
             "transactions",
@@ -106,6 +109,9 @@ def _clock(cluster: Cluster) -> Iterator[Finding]:
     asked = time.time()
     theirs_ms = admin.controller_time_ms(cluster)
     took_ms = (time.time() - asked) * 1000
+    if theirs_ms is None and all(_is_here(broker.host) for broker in admin.brokers(cluster)):
+        yield ok("clock", "the broker runs on this machine, by the same clock")
+        return
     if theirs_ms is None:
         yield note("clock", "this cluster does not tell its time, so it was not compared")
         return
@@ -115,6 +121,15 @@ def _clock(cluster: Cluster) -> Iterator[Finding]:
         yield warning("clock", found, "run NTP on both: starting by timestamp and retention go by the clock")
     else:
         yield ok("clock", found)
+
+
+def _is_here(host: str) -> bool:
+    """Loopback, or an address of this machine: only those can be listened on."""
+    try:
+        with socket.create_server((host, 0)):
+            return True
+    except OSError:
+        return False
 
 
 def _open_transactions(cluster: Cluster) -> Iterator[Finding]:

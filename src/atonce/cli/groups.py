@@ -54,20 +54,31 @@ def describe(group: str, servers: ServersOption = None, json: JsonOption = False
     Example: atonce groups describe orders
     """
     from atonce.client import admin
+    from atonce.client.members import group_members
 
     with connected(servers, config) as cluster:
         known = {each.group: each for each in admin.groups(cluster)}
         if group not in known:
             raise UsageError(f"there is no group {group!r}: `atonce groups list` shows them all")
         lags = admin.group_lag(cluster, group)
-        members = admin.group_members(cluster, group)
+        members = group_members(cluster, group, known[group].type)
     total = sum(each.lag for each in lags)
     if json:
         offsets = [
             {"topic": e.topic, "partition": e.partition, "committed": e.committed, "latest": e.latest, "lag": e.lag}
             for e in lags
         ]
-        print_json({"group": group, "state": known[group].state, "lag": total, "offsets": offsets, "members": members})
+        found = known[group]
+        print_json(
+            {
+                "group": group,
+                "state": found.state,
+                "type": found.type,
+                "lag": total,
+                "offsets": offsets,
+                "members": members,
+            }
+        )
         return
     print(f"{group}: {known[group].state or 'state unknown'}, {len(members)} member(s), lag {total}")
     print_table(
@@ -76,4 +87,5 @@ def describe(group: str, servers: ServersOption = None, json: JsonOption = False
         empty="no committed offsets",
     )
     if members:
-        print_table(("member", "client", "host"), [(m.member_id, m.client_id, m.host) for m in members])
+        rows = [(m.client_id, m.host, m.partitions, m.member_id) for m in members]
+        print_table(("client", "host", "partitions", "member"), rows)

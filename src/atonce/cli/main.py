@@ -7,9 +7,11 @@ nothing started, 3 replaced by a newer instance.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import traceback
+from typing import Annotated
 
 import typer
 
@@ -38,6 +40,8 @@ COMMANDS = (
 app = typer.Typer(
     name="atonce",
     help="PySpark pipelines over Kafka. Pick a processing guarantee with one word, prove it with one command.",
+    epilog="Exit codes: 0 done or stopped cleanly, 1 failed or a promise broken, 2 wrong usage or configuration and "
+    "nothing started, 3 replaced by a newer instance.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -45,17 +49,59 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from atonce import __version__
+
+        print(f"atonce {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Options of `atonce` itself."""
+
+
 def _register(only: str | None) -> None:
     # Loading just the command that was asked for keeps `atonce broker` from importing Spark.
     for name in (only,) if only in COMMANDS else COMMANDS:
         importlib.import_module(f"atonce.cli.{name}").register(app)
+    lay_out(app)
+
+
+def lay_out(commands: typer.Typer) -> None:
+    """Help as a terminal shows it best: paragraphs flow with its width, examples stand in lines of their own."""
+    for command in commands.registered_commands:
+        command.help = _flowing(command.help or inspect.getdoc(command.callback) or "")
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            group.typer_instance.info.help = _flowing(group.typer_instance.info.help or "")
+            lay_out(group.typer_instance)
+
+
+def _flowing(text: str) -> str:
+    paragraphs = [part for part in inspect.cleandoc(text).split("\n\n") if part.strip()]
+    laid_out: list[str] = []
+    examples: list[str] = []
+    for part in paragraphs:
+        if examples and part.startswith("  "):
+            examples.append(f"$ {part.strip()}")
+        elif part.startswith("Example: "):
+            examples = ["Example:", f"$ {part.removeprefix('Example: ')}"]
+        elif part == "Examples:":
+            examples = [part]
+        else:
+            laid_out.append(" ".join(part.split("\n")))
+    return "\n\n".join([*laid_out, *(["\n".join(examples)] if examples else [])])
 
 
 def main() -> None:
     first = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     _register(first)
-    if len(app.registered_commands) + len(app.registered_groups) == 1:
-        app.callback()(lambda: None)  # typer would otherwise drop the name of a lone command
     try:
         app()
     except AtOnceError as error:

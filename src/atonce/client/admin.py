@@ -11,7 +11,6 @@ from kafka.protocol.admin import (
     DeleteTopicsRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
-    DescribeGroupsRequest,
     DescribeQuorumRequest,
     ListGroupsRequest,
 )
@@ -25,7 +24,6 @@ from atonce.errors import AtOnceError, UsageError
 TIMEOUT_MS = 30_000
 _BROKER, _TOPIC = 4, 2
 _TOPIC_ALREADY_EXISTS = 36
-_GROUP_ID_NOT_FOUND = 69
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +61,6 @@ class GroupState:
     state: str
     type: str
     protocol: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    member_id: str
-    client_id: str
-    host: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,18 +204,6 @@ def groups(cluster: Cluster) -> list[GroupState]:
                 protocol=group.protocol_type or "",
             )
     return [found[name] for name in sorted(found)]
-
-
-def group_members(cluster: Cluster, group: str) -> list[Member]:
-    """Members of a classic group; the coordinator of a group under the new protocol does not tell them this way."""
-    request = DescribeGroupsRequest(groups=[group], include_authorized_operations=False)
-    described = cluster.call(request, node=cluster.coordinator(group)).groups[0]
-    if described.error_code == _GROUP_ID_NOT_FOUND:
-        return []
-    raise_for(described.error_code, f"describing group {group}")
-    return [
-        Member(member_id=each.member_id, client_id=each.client_id, host=each.client_host) for each in described.members
-    ]
 
 
 def group_lag(cluster: Cluster, group: str) -> list[GroupLag]:

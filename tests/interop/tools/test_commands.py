@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import time
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -147,6 +148,34 @@ def test_lag_of_a_group_is_what_it_has_not_read(atonce: Commands, topic: str, ka
     assert atonce("groups", "describe", "nobody").code == 2
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_and_their_partitions_are_shown_under_both_group_protocols(
+    atonce: Commands, topic: str, kafka_servers: str, protocol: str
+) -> None:
+    """S2: a partition belongs to one member."""
+    group = f"{protocol}-{topic}"
+    settings = {"bootstrap.servers": kafka_servers, "group.id": group, "group.protocol": protocol, "log_level": 2}
+    consumers = [Consumer(settings | {"client.id": f"reader-{number}"}) for number in range(2)]
+    for consumer in consumers:
+        consumer.subscribe([topic])
+    deadline = time.monotonic() + 60
+    held: list[str] = []
+    while sorted(held) != [f"{topic}-{number}" for number in range(3)]:
+        assert time.monotonic() < deadline, held
+        for consumer in consumers:
+            consumer.poll(0.1)
+        groups = {each["group"]: each["type"] for each in atonce("groups", "list", "--json").json()}
+        if group not in groups:
+            continue
+        members = atonce("groups", "describe", group, "--json").json()["members"]
+        held = [each for member in members if len(members) == 2 for each in member["partitions"]]
+    for consumer in consumers:
+        consumer.close()
+    assert groups[group].lower() == protocol
+    assert {member["client_id"] for member in members} == {"reader-0", "reader-1"}
+    assert all(member["partitions"] for member in members)
+
+
 def test_abort_ends_an_open_transaction_and_fences_its_producer(
     atonce: Commands, topic: str, kafka_servers: str
 ) -> None:
@@ -177,6 +206,7 @@ def test_doctor_finds_a_healthy_cluster_healthy(atonce: Commands) -> None:
     answer = atonce("doctor", "--json")
     verdicts = {each["subject"]: each["verdict"] for each in answer.json()}
     assert answer.code == 0, answer.output
+    assert verdicts["clock"] == verdicts["features"] == verdicts["brokers"] == "ok"
     assert verdicts["transactions"] == verdicts["transaction time-out"] == verdicts["hanging transactions"] == "ok"
     assert all(each["advice"] for each in answer.json() if each["verdict"] in ("warning", "problem"))
 
