@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
@@ -25,6 +24,7 @@ from atonce.errors import UsageError
 from atonce.local.child import Child, ChildFailed
 from atonce.local.java import find_java
 from atonce.local.ports import free_ports
+from atonce.local.scratch import scratch_directory
 
 READY_TIMEOUT_S = 120.0
 HEAP_MB = 512
@@ -49,7 +49,7 @@ class ApacheKafka:
         self.port = {node: first + node - 1 if first else ports[node - 1] for node in self.nodes}
         self._settings = dict(settings or {})
         self._scratch = data is None
-        self.data = Path(tempfile.mkdtemp(prefix="atonce-kafka-")) if data is None else Path(data).absolute()
+        self.data = scratch_directory("kafka") if data is None else Path(data).absolute()
         self._children: dict[int, Child] = {}
         self._classpath = ""
         self._java = ""
@@ -175,7 +175,9 @@ class ApacheKafka:
 
     def _launch(self, node: int) -> None:
         properties = str(self._folder(node) / "server.properties")
-        self._children[node] = Child([*self._command(node, "kafka.Kafka"), properties], log=self.log(node))
+        scratch = self.data if self._scratch else None
+        command = [*self._command(node, "kafka.Kafka"), properties]
+        self._children[node] = Child(command, log=self.log(node), scratch=scratch)
 
     def _command(self, node: int, main: str) -> list[str]:
         return [

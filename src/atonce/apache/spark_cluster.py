@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -24,6 +23,7 @@ from atonce.errors import UsageError
 from atonce.local.child import Child, ChildFailed
 from atonce.local.java import find_java
 from atonce.local.ports import free_ports
+from atonce.local.scratch import scratch_directory
 
 READY_TIMEOUT_S = 90.0
 DAEMON_HEAP = "384m"
@@ -51,7 +51,7 @@ class SparkCluster:
         self._web_port = free[1]
         self._worker_count = workers
         self._cores, self._memory = cores, memory
-        self.folder = Path(tempfile.mkdtemp(prefix="atonce-spark-"))
+        self.folder = scratch_directory("cluster")
         self._master: Child | None = None
         self._workers: dict[int, Child] = {}
 
@@ -126,7 +126,8 @@ class SparkCluster:
             "SPARK_NO_DAEMONIZE": "1",
             "PYSPARK_PYTHON": sys.executable,
         }
-        return Child([str(home / "bin" / "spark-class"), main, *arguments], env=env, log=self.folder / f"{name}.log")
+        command = [str(home / "bin" / "spark-class"), main, *arguments]
+        return Child(command, env=env, log=self.folder / f"{name}.log", scratch=self.folder)
 
     def _state(self) -> dict[str, Any] | None:
         """What the master says about itself; None while it does not answer."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +12,7 @@ from types import TracebackType
 from atonce.broker.address import find_running
 from atonce.errors import UsageError
 from atonce.local.child import Child
+from atonce.local.scratch import scratch_directory
 
 _READY = "ready on "
 # A large log after a crash: only its tail is scanned, but many partitions take their time.
@@ -21,6 +21,10 @@ _START_S = 60.0
 
 class Broker:
     """`with Broker(data=…) as broker: broker.servers`. Without `data` it keeps nothing.
+
+    data      where the logs are kept; None: a scratch directory that is removed at the end
+    listen    HOST:PORT; port 0 picks a free one
+    settings  broker and topic settings by Kafka's names
 
     `kill` is SIGKILL: for tests of what survives. `restart` starts again on the same address and data.
     """
@@ -32,7 +36,7 @@ class Broker:
         settings: Mapping[str, object] | None = None,
     ) -> None:
         self._temporary = data is None
-        self.data = Path(tempfile.mkdtemp(prefix="atonce-broker-")) if data is None else Path(data)
+        self.data = scratch_directory("broker") if data is None else Path(data)
         self._listen = listen
         self._settings = {name: _text(value) for name, value in (settings or {}).items()}
         self._child: Child | None = None
@@ -74,7 +78,7 @@ class Broker:
         ]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
-        self._child = Child(command, log=self.log)
+        self._child = Child(command, log=self.log, scratch=self.data if self._temporary else None)
         try:
             line = self._child.wait_for_line(_READY, _START_S)
         except BaseException:

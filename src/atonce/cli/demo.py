@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -74,8 +73,9 @@ def _run(orders: int, quiet: bool) -> list[Result]:
     from atonce.broker.embedded import Broker
     from atonce.demo.scenario import Scenario
     from atonce.guarantee import Guarantee
+    from atonce.local.scratch import scratch_directory
 
-    scratch = Path(tempfile.mkdtemp(prefix="atonce-demo-"))
+    scratch = scratch_directory("demo")
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     screen = Console(stderr=True)
     try:

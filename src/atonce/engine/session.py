@@ -6,8 +6,8 @@ import atexit
 import contextlib
 import os
 import shutil
+import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 from atonce.engine.class_archive import java_options as class_archive_options
 from atonce.engine.spark_home import without_zip
+from atonce.local.scratch import scratch_directory
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
@@ -76,6 +77,7 @@ logger.foreach.level = off
 """
 
 
+_END_S = 5.0
 _NOISE = (
     b"WARNING: Using incubator modules",
     b"Setting default log level",
@@ -132,7 +134,11 @@ def settings(master: str, conf: Mapping[str, str] | None = None) -> dict[str, st
     chosen = dict(DEFAULTS)
     if master.startswith("local"):
         chosen.update(LOCAL_DEFAULTS)
-    java = [chosen.get("spark.driver.extraJavaOptions", ""), f"-Dlog4j2.configurationFile=file:{_log4j_file()}"]
+    scratch = _scratch()
+    java = [
+        chosen.get("spark.driver.extraJavaOptions", ""),
+        f"-Dlog4j2.configurationFile=file:{scratch}/log4j2.properties -Djava.io.tmpdir={scratch}",
+    ]
     if master.startswith("local"):
         java.append(class_archive_options())
     chosen["spark.driver.extraJavaOptions"] = " ".join(java).strip()
@@ -162,12 +168,27 @@ def _pass_on(reading: int, real: int) -> None:
                     os.write(real, line)
 
 
-def _log4j_file() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="atonce-spark-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    file = folder / "log4j2.properties"
-    file.write_text(_LOG4J)
-    return file
+def _scratch() -> Path:
+    """For the JVM's temporary files, which are many: a JVM that is killed leaves them, and they must be found again."""
+    folder = scratch_directory("spark")
+    atexit.register(_end, folder)
+    (folder / "log4j2.properties").write_text(_LOG4J)
+    return folder
+
+
+def _end(folder: Path) -> None:
+    """With this process its JVM ends too, and only then its files can go."""
+    from pyspark import SparkContext
+
+    gateway, context = SparkContext._gateway, SparkContext._active_spark_context
+    if context is not None and context._accumulatorServer is not None:
+        # It would print a stack trace when the JVM hangs up.
+        context._accumulatorServer.handle_error = lambda *_: None
+    if gateway is not None and getattr(gateway, "proc", None) is not None:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            gateway.proc.stdin.close()
+            gateway.proc.wait(_END_S)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _register(spark: Any) -> None:

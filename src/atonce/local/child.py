@@ -35,14 +35,16 @@ class Child:
         cwd: Path | None = None,
         log: Path | None = None,
         user: str | None = None,
+        scratch: Path | None = None,
     ) -> None:
+        """`scratch` is removed when the parent dies without having stopped this child."""
         self.command = list(command)
         self.log = log
         leash_read, self._leash_write = os.pipe()
         self._log_file = log.open("ab") if log else None
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", _LEASH, str(leash_read), *command],
+                [sys.executable, "-I", "-S", _LEASH, str(leash_read), str(scratch or ""), *command],
                 env=dict(env) if env is not None else None,
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,

@@ -1,7 +1,8 @@
 """Runs a command so that it, and all it starts, ends when our parent ends: also when the parent is SIGKILLed.
 
-Run as a script (`python leash.py FD COMMAND…`): it imports nothing of ours, so that it starts in a few milliseconds.
+Run as a script (`python leash.py FD SCRATCH COMMAND…`): it imports nothing of ours, so that it starts quickly.
 FD is the read end of a pipe that only the parent holds open for writing; end of file on it means the parent is gone.
+SCRATCH, unless empty, is a directory that is then removed: the parent cannot do it any more.
 """
 
 import ctypes
@@ -29,7 +30,7 @@ def children() -> "list[int]":
 
 
 def main() -> int:
-    fd, command = int(sys.argv[1]), sys.argv[2:]
+    fd, scratch, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     # Orphans of the command become our children, so that none escapes by starting a session of its own.
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wake_read, wake_write = os.pipe()
@@ -87,6 +88,8 @@ def main() -> int:
         except ChildProcessError:
             pass
         left = children()
+    if scratch and (parent_gone or fd in select.select([fd], [], [], 0)[0]):
+        os.spawnlp(os.P_WAIT, "rm", "rm", "-rf", "--", scratch)
     if os.WIFSIGNALED(status):
         return 128 + os.WTERMSIG(status)
     return os.WEXITSTATUS(status)

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +19,7 @@ from types import TracebackType
 from atonce.errors import UnreachableError, UsageError
 from atonce.local.child import Child, ChildFailed
 from atonce.local.ports import free_port
+from atonce.local.scratch import scratch_directory
 
 ROLE = "atonce"
 _INSTALLED = Path("/usr/lib/postgresql")
@@ -89,7 +89,7 @@ class PostgresServer:
         self._user = _server_user()
         self._owned = directory is None
         # Short, and open to the server's user: socket paths end at 107 bytes, and test directories are often 0700.
-        self.directory = directory or Path(tempfile.mkdtemp(prefix="atonce-pg-"))
+        self.directory = directory or scratch_directory("pg")
         self.directory.mkdir(parents=True, exist_ok=True)
         if self._user:
             os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
@@ -135,6 +135,7 @@ class PostgresServer:
             self._unprivileged([str(self._bin / "postgres"), "-D", str(self.data), *options]),
             cwd=self.directory,
             log=self.log,
+            scratch=self.directory if self._owned else None,
         )
         self._wait_until_ready(self._child)
 
