@@ -2,10 +2,9 @@
 
 quixstreams brings its own pins, so it lives beside the project's environment:
 
-    python -m venv .venv-quix && .venv-quix/bin/pip install quixstreams
+    scripts/quix
     atonce verify --expect effectively-once \
         --app ".venv-quix/bin/python examples/verify/quix_exactly_once.py {servers} {input} {output} {group}"
-        --expect effectively-once
 """
 
 import sys

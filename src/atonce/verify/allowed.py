@@ -17,12 +17,17 @@ class Anomaly(StrEnum):
     ABORTED_READ = "G1a"  # a read_committed reader was given aborted data
     PRECOMMITTED_READ = "precommitted-read"  # a read_committed reader was given data before its commit was asked for
     UNSEEN = "unseen"  # acknowledged and committed, yet no reader gets it
-    REORDERED = "nonmonotonic-send"  # output of one key out of the order of its input
+    REORDERED = "nonmonotonic-send"  # output of one key, or of one producer, out of the order in which it was sent
+    INT_REORDERED = "int-nonmonotonic-send"  # the same inside one transaction
     NONMONOTONIC_POLL = "nonmonotonic-poll"  # a reader was sent back
+    INT_NONMONOTONIC_POLL = "int-nonmonotonic-poll"  # the same inside one poll
+    POLL_SKIP = "poll-skip"  # a reader went on past records that were there for it
+    INT_POLL_SKIP = "int-poll-skip"  # the same inside one poll
     INCONSISTENT_OFFSETS = "inconsistent-offsets"  # one offset, two contents
     HANGING = "hanging-txn"  # a transaction never ends and holds the last stable offset back
     ZOMBIE = "zombie-write"  # a request of a fenced epoch took effect
     STUCK = "stuck"  # no progress after the fault has passed
+    G1C = "G1c"  # transactions that each read what the other wrote
     G0 = "G0"  # interleaved writes of two transactions: legal in Kafka's model
     INT_SEND_SKIP = "int-send-skip"  # other producers' records between ours: legal in Kafka's model
 

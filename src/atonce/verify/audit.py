@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from atonce.errors import AtOnceError
+from atonce.verify import checks_cycles, checks_polls, checks_sends
 from atonce.verify import checks_history as history_checks
 from atonce.verify.allowed import Anomaly
 from atonce.verify.checks_atomicity import torn_snapshots
@@ -85,8 +86,14 @@ def _history(scene: Scene, settled: bool) -> list[Finding]:
         *history_checks.torn_transactions(topic, ended, history),
         *history_checks.hanging(topic, ended, log, held_back=not settled),
         *history_checks.inconsistent_offsets(topic, log, seen),
-        *history_checks.reader_order(topic, seen, scene.watch.reader.backwards),
         *history_checks.zombie_writes(history),
+        *checks_polls.reader_order(topic, seen, scene.watch.reader.backwards),
+        *checks_polls.skipped(topic, log, seen, ended),
+        *checks_sends.send_order(topic, history),
+        *checks_sends.epochs_in_order(topic, log),
+        *checks_sends.send_skips(topic, log),
+        *checks_cycles.write_cycles(topic, log),
+        *checks_cycles.information_cycles(topic, log, history),
     ]
 
 

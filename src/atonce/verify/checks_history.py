@@ -136,18 +136,6 @@ def inconsistent_offsets(topic: str, log: Sequence[Record], seen: Sequence[Seen]
     )
 
 
-def reader_order(topic: str, seen: Sequence[Seen], backwards: Sequence[str]) -> list[Finding]:
-    """nonmonotonic-poll: the reader was sent back, or what was stable is no longer."""
-    last: dict[int, int] = {}
-    cases = list(backwards)
-    for one in seen:
-        before = last.get(one.record.partition, -1)
-        if one.record.offset <= before:
-            cases.append(f"{place(topic, one.record)} came after offset {before}")
-        last[one.record.partition] = max(before, one.record.offset)
-    return found(Anomaly.NONMONOTONIC_POLL, cases)
-
-
 def zombie_writes(history: History) -> list[Finding]:
     """zombie-write: a request with an epoch that InitProducerId had fenced before it was sent took effect."""
     fences = [

@@ -33,6 +33,11 @@ def require_told_apart(oracle: Oracle) -> None:
             "writes --output, or give it input it understands with --records or --sample."
         )
     if oracle.final_only:
+        if not any(out.value for out in _final(oracle.outs).values()):
+            raise UsageError(
+                "every key of the clean run ends without a value, so loss could not be seen. Next: give input that the "
+                "transform understands (--records, --sample)."
+            )
         return
     counts = Counter(oracle.identify(out) for out in oracle.outs)
     (most, times) = counts.most_common(1)[0]

@@ -30,6 +30,7 @@ class Need(StrEnum):
     EMBEDDED = "the embedded broker, started by verify"
     THREE_NODES = "three Apache Kafka nodes started by verify (--nodes 3)"
     POSTGRES = "a PostgreSQL sink"
+    OWN_DATABASE = "a database that verify started itself"
     SQL_SOURCE = "a SQL table as source, on PostgreSQL"
     FILES = "files as source"
     STATELESS = "a stateless pipeline"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import psycopg
+from psycopg import sql
 
 from atonce.verify.cluster import Cluster
 from atonce.verify.database import ScratchDatabase
@@ -66,42 +67,55 @@ class FilesFeed:
         return None
 
 
-class TableFeed:
-    """An outbox in verify's own PostgreSQL: `outbox (id, key, value)`, one row per record."""
+def outbox_columns(source: Any) -> list[str]:
+    """The columns of a Table source besides its id."""
+    return [name for name in source.columns or ("key", "value") if name != source.column] or ["value"]
 
-    def __init__(self, database: ScratchDatabase) -> None:
-        self._database = database
+
+class TableFeed:
+    """An outbox in the scratch schema, one row per record: the id and the columns that the pipeline names, all text.
+
+    The last column holds the record's value, the others its key; without names there are `key` and `value`.
+    """
+
+    def __init__(self, database: ScratchDatabase, source: Any) -> None:
+        self._database, self._number, self._columns = database, source.column, outbox_columns(source)
 
     def prepare(self, names: Names, partitions: int) -> None:
+        texts = sql.SQL("").join(sql.SQL(", {} text").format(sql.Identifier(name)) for name in self._columns)
         with psycopg.connect(self._database.direct, autocommit=True) as connection:
-            connection.execute("CREATE TABLE outbox (id bigserial PRIMARY KEY, key text, value text)")
+            connection.execute(
+                sql.SQL("CREATE TABLE outbox ({} bigserial PRIMARY KEY{})").format(sql.Identifier(self._number), texts)
+            )
 
     def give(self, names: Names, records: Sequence[Input]) -> None:
         with psycopg.connect(self._database.direct) as connection:
-            _insert(connection, records)
+            self._insert(connection, records)
 
     def give_oldest_last(self, names: Names, records: Sequence[Input]) -> Callable[[], None]:
         """The first record gets the smallest id and becomes visible after all others: when the result is called."""
         older = psycopg.connect(self._database.direct)
-        _insert(older, records[:1])
+        self._insert(older, records[:1])
         self.give(names, records[1:])
 
         def commit() -> None:
-            older.commit()
-            older.close()
+            if not older.closed:
+                older.commit()
+                older.close()
 
         return commit
+
+    def _insert(self, connection: psycopg.Connection[tuple[object, ...]], records: Sequence[Input]) -> None:
+        columns = sql.SQL(", ").join(sql.Identifier(name) for name in self._columns)
+        places = sql.SQL(", ").join(sql.Placeholder() for _ in self._columns)
+        rows = [
+            (*[(record.key or b"").decode()] * (len(self._columns) - 1), record.value.decode()) for record in records
+        ]
+        with connection.cursor() as cursor:
+            cursor.executemany(sql.SQL("INSERT INTO outbox ({}) VALUES ({})").format(columns, places), rows)
 
     def ends(self, names: Names) -> dict[int, int]:
         return {}
 
     def remove(self, names: Names) -> None:
         return None
-
-
-def _insert(connection: psycopg.Connection[tuple[object, ...]], records: Sequence[Input]) -> None:
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            "INSERT INTO outbox (key, value) VALUES (%s, %s)",
-            [((record.key or b"").decode(), record.value.decode()) for record in records],
-        )

@@ -49,7 +49,7 @@ def of_seen(topic: str, seen: Sequence[Seen]) -> list[Out]:
     ]
 
 
-def _row(table: str, number: int, names: Sequence[str], values: Sequence[Any]) -> Out:
+def row_out(table: str, number: int, names: Sequence[str], values: Sequence[Any]) -> Out:
     row = json.dumps(dict(zip(names, values, strict=True)), sort_keys=True, default=_plain, ensure_ascii=False)
     return Out(None, row.encode(), f"{table} row {number}")
 
@@ -73,7 +73,7 @@ class PostgresTable:
             except psycopg.errors.UndefinedTable:
                 return []
             names = [column.name for column in cursor.description or ()]
-            return [_row(self.table, number, names, values) for number, values in enumerate(cursor.fetchall(), 1)]
+            return [row_out(self.table, number, names, values) for number, values in enumerate(cursor.fetchall(), 1)]
 
     def empty(self) -> None:
         with psycopg.connect(self.url, connect_timeout=10) as connection:
@@ -94,7 +94,7 @@ class SQLiteTable:
         try:
             cursor = connection.execute(f"SELECT * FROM {quoted}")
             names = [column[0] for column in cursor.description]
-            return [_row(self.table, number, names, values) for number, values in enumerate(cursor.fetchall(), 1)]
+            return [row_out(self.table, number, names, values) for number, values in enumerate(cursor.fetchall(), 1)]
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):
                 return []
@@ -115,12 +115,16 @@ class SQLiteTable:
             connection.close()
 
 
+def is_postgres(url: str) -> bool:
+    return url.startswith(("postgresql://", "postgres://"))
+
+
 def table_at(address: str) -> Table:
     """`URL#TABLE`: postgresql://… or sqlite:///path."""
     url, found, table = address.rpartition("#")
     if not found or not table:
         raise UsageError(f"--output-table {address!r} is not URL#TABLE, such as postgresql://host/db#orders")
-    if url.startswith(("postgresql://", "postgres://")):
+    if is_postgres(url):
         return PostgresTable(url, table)
     if url.startswith("sqlite:"):
         return SQLiteTable(url.removeprefix("sqlite:").removeprefix("//"), table)

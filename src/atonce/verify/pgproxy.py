@@ -86,7 +86,7 @@ class PostgresProxy:
 
     def _serve(self, client: socket.socket) -> None:
         try:
-            server = socket.create_connection(self._upstream, timeout=10)
+            server = _connected(self._upstream)
         except OSError:
             client.close()
             return
@@ -163,6 +163,16 @@ class _Link:
         self.answered.set()
         with contextlib.suppress(OSError):
             self.client.shutdown(socket.SHUT_RDWR)
+
+
+def _connected(at: tuple[str, int]) -> socket.socket:
+    """Over TCP, or through the socket file in a directory, as libpq does."""
+    if not at[0].startswith("/"):
+        return socket.create_connection(at, timeout=10)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(10)
+    connection.connect(f"{at[0]}/.s.PGSQL.{at[1]}")
+    return connection
 
 
 def _is_commit(kind: bytes, body: bytes) -> bool:

@@ -45,6 +45,7 @@ def _level(verdict: Verdict, strict: bool) -> dict[str, Any]:
         "exit_code": verdict.exit_code(strict),
         "records": verdict.records,
         "duration_s": round(verdict.duration_s, 1),
+        "oracle": verdict.oracle,
         "too_weak": sorted(anomaly.value for anomaly in verdict.too_weak),
         "exercised": sorted({r.name for r in verdict.ran if r.fault != "clean"}),
         "not_exercised": sorted({r.name for r in verdict.results if r.state is State.NOT_EXERCISED}),

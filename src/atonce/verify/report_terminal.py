@@ -9,7 +9,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from atonce.guarantee import BOUNDARY, Guarantee
-from atonce.verify.allowed import Anomaly
+from atonce.verify.allowed import LEGAL, Anomaly
+from atonce.verify.checks_oracle import UNKNOWN
 from atonce.verify.faults import FAULTS
 from atonce.verify.results import Result, State, Verdict
 from atonce.verify.scenarios import VARIANTS
@@ -96,6 +97,8 @@ def print_verdict(console: Console, verdict: Verdict, strict: bool = False) -> N
             "Next: run more of them (--faults all) or more records (--count)."
             + (" --strict makes this a failure." if not strict else "")
         )
+    if verdict.oracle:
+        console.print(verdict.oracle, style="yellow" if verdict.oracle.startswith(UNKNOWN) else "dim", highlight=False)
     console.print(summary(verdict), style="bold", highlight=False, soft_wrap=True)
     if verdict.level is Guarantee.EFFECTIVELY_ONCE or verdict.observed is Guarantee.EFFECTIVELY_ONCE:
         console.print(BOUNDARY, style="dim")
@@ -143,7 +146,11 @@ def _table(verdict: Verdict) -> Table:
 
 
 def _also(result: Result) -> list[str]:
-    return [finding.anomaly.value for finding in result.findings if finding.anomaly not in _OWN_COLUMN]
+    return [
+        finding.anomaly.value + (" (legal in Kafka's model)" if finding.anomaly in LEGAL else "")
+        for finding in result.findings
+        if finding.anomaly not in _OWN_COLUMN
+    ]
 
 
 def _count(number: int) -> str:
@@ -174,7 +181,8 @@ def cell(result: Result | None) -> tuple[str, str]:
     if result.state is State.NOT_EXERCISED:
         return "not exercised", "yellow"
     lost, doubled = result.count(Anomaly.LOST), result.count(Anomaly.DUPLICATE)
-    rest = [f.anomaly.value for f in result.findings if f.anomaly not in (Anomaly.LOST, Anomaly.DUPLICATE)]
+    named = {Anomaly.LOST, Anomaly.DUPLICATE, *LEGAL}
+    rest = [f.anomaly.value for f in result.findings if f.anomaly not in named]
     words = [f"{lost} lost"] * bool(lost) + [f"{doubled} twice"] * bool(doubled) + rest
     if result.state is State.REFUSED:
         return ", ".join(words) or "refused", "green"

@@ -67,6 +67,8 @@ class Verdict:
     results: tuple[Result, ...]
     duration_s: float
     fingerprint: str
+    oracle: str = ""
+    """How the clean run, which all others are compared with, was itself checked."""
     versions: dict[str, str] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
     """Faults that were asked for by number."""

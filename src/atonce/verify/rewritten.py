@@ -43,7 +43,7 @@ def _source(source: Any, names: Names, records_per_batch: int) -> Any:
         options = {**dict(source.options), "maxFilesPerTrigger": "2"}
         return _with(source, {"path": str(names.scratch / "in"), "options": options})
     if kind == "Table":
-        changes = {"url": names.source_url, "table": "outbox", "column": "id", "columns": None, "start": "earliest"}
+        changes = {"url": names.source_url, "table": "outbox", "start": "earliest"}
         return _with(source, {**changes, "max_rows": records_per_batch})
     raise UsageError(f"verify cannot feed a {kind} source. Next: verify the part after it, from a Kafka topic.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,17 @@ import psycopg
 
 from atonce.errors import AtOnceError, UsageError
 from atonce.guarantee import Guarantee
-from atonce.verify.allowed import ALLOWED, Anomaly, allowed
+from atonce.verify.allowed import ALLOWED
 from atonce.verify.audit import audit
+from atonce.verify.checks_oracle import Checked, Look, against_batch, against_input
 from atonce.verify.checks_output import Oracle, require_told_apart
 from atonce.verify.cluster import Cluster
 from atonce.verify.faults import Need
 from atonce.verify.feeds import Feed, FilesFeed, TableFeed, TopicFeed
-from atonce.verify.findings import Finding, found
+from atonce.verify.findings import Finding
 from atonce.verify.harness import Harness
-from atonce.verify.identity import identify
+from atonce.verify.identity import Out, identify
+from atonce.verify.judge import judge, recovery_s
 from atonce.verify.output import Table
 from atonce.verify.proxy import Proxy
 from atonce.verify.readers import CommittedReader, Watch
@@ -54,7 +56,14 @@ class Stage:
     database: Any = None
     table_url: str | None = None
     """The user's database, for a command."""
-    final_only: bool = False
+    final_only: bool | None = None
+    """Judge the last value of every key; None: a pipeline is asked, a command is judged by every record."""
+    one_to_one: bool = False
+    """A command promises one output for every input: its clean run is held to that."""
+    merged: bool = False
+    """The sink merges rows by key."""
+    source: Any = None
+    """The pipeline's source, where input must have its shape."""
     fixed_topics: tuple[str, str] | None = None
     """(input, output) of a command that names its topics itself; they are made anew for every run."""
     limits: Limits = field(default_factory=Limits)
@@ -65,6 +74,8 @@ class Stage:
     batches: int = 0
     met: set[Need] = field(default_factory=set)
     commits_to_the_end: bool = False
+    checked: str = ""
+    """How the clean run itself was checked."""
     _cluster: Cluster | None = None
     _feed: Feed | None = None
     _run: int = 0
@@ -74,7 +85,7 @@ class Stage:
         if self._feed is None:
             needs = self.subject.needs_met()
             if Need.SQL_SOURCE in needs and self.database is not None:
-                self._feed = TableFeed(self.database)
+                self._feed = TableFeed(self.database, self.source)
             else:
                 self._feed = FilesFeed() if Need.FILES in needs else TopicFeed(self.cluster)
         return self._feed
@@ -180,23 +191,20 @@ class Stage:
         try:
             scene.start()
             drained = self._to_the_end(scene)
-            checked = audit(scene, None, drained)
-            bad = [f for f in checked.findings if f.anomaly not in ALLOWED[Guarantee.EFFECTIVELY_ONCE]]
-            if scene.refusal is not None or not drained:
-                ended = scene.refusal or self.subject.ending(0)
-                why = "; ".join([ended.words if ended else "", *scene.notes, self.subject.last_words()[-600:]])
-                raise UsageError(
-                    f"the clean run did not come to its end, so there is nothing to compare with. Its last words: {why}"
-                )
-            self.oracle = Oracle(checked.outs, identify(self.identify), self.final_only)
-            require_told_apart(self.oracle)
-            self._learn(scene)
+            outs, findings = self._clean_audit(scene, drained)
             took = time.time() - (scene.history.marks[0].at if scene.history.marks else began)
+            look = self.subject.look(self.workload)
+            self._learn(scene, look)
+            self.oracle = Oracle(outs, identify(self.identify), bool(self.final_only))
+            require_told_apart(self.oracle)
+            checked = self._check_oracle(self.oracle, look)
+            self.checked = checked.words
             self.limits = replace(
                 self.limits,
                 fire_s=max(self.limits.fire_s, 3 * took),
                 drain_s=max(self.limits.drain_s, 4 * took),
             )
+            bad = (*findings, *checked.findings)
             result = Result(
                 fault="clean",
                 variant="run",
@@ -204,9 +212,10 @@ class Stage:
                 where="",
                 may_show="-",
                 state=State.BROKEN if bad else State.KEPT,
+                why="; ".join(f"{f.anomaly.value}: {f.examples[0]}" for f in bad),
                 expected=self.oracle.expected,
                 delivered=self.oracle.expected,
-                findings=tuple(bad),
+                findings=bad,
                 duration_s=time.time() - began,
                 began_at=began,
                 marks=tuple(scene.history.marks),
@@ -215,6 +224,22 @@ class Stage:
             self._end(scene)
         self.tell("clean run", result)
         return result
+
+    def _clean_audit(self, scene: Scene, drained: bool) -> tuple[tuple[Out, ...], list[Finding]]:
+        checked = audit(scene, None, drained)
+        if scene.refusal is not None or not drained:
+            ended = scene.refusal or self.subject.ending(0)
+            why = "; ".join([ended.words if ended else "", *scene.notes, self.subject.last_words()[-600:]])
+            raise UsageError(
+                f"the clean run did not come to its end, so there is nothing to compare with. Its last words: {why}"
+            )
+        return checked.outs, [f for f in checked.findings if f.anomaly not in ALLOWED[Guarantee.EFFECTIVELY_ONCE]]
+
+    def _check_oracle(self, oracle: Oracle, look: Look | None) -> Checked:
+        if look is None:
+            return against_input(self.workload, oracle.outs, one_to_one=self.one_to_one)
+        table = self.table is not None or self.table_of is not None
+        return against_batch(oracle, look, table=table, merged=table and self.merged)
 
     def _to_the_end(self, scene: Scene) -> bool:
         """The rest of the input comes, and all of it is dealt with."""
@@ -228,8 +253,11 @@ class Stage:
             scene.start()
         return scene.drain()
 
-    def _learn(self, scene: Scene) -> None:
+    def _learn(self, scene: Scene, look: Look | None) -> None:
         history = scene.history
+        if look is not None and self.final_only is None:
+            # An aggregation that tells what changed: how often depends on where batches end, the last value does not.
+            self.final_only = look.stateful and look.mode != "append" and scene.watch is not None
         self.counts = {api: sum(1 for _ in history.of(api)) for api in COUNTED}
         output = scene.names.output
         self.counts["produce"] = sum(1 for e in history.of("produce") if output in e.facts.topics)
@@ -250,6 +278,8 @@ class Stage:
             met.add(Need.COMMITS)
         if self.counts["join_group"]:
             met.add(Need.GROUP)
+        if self.database is not None and self.database.server is not None:
+            met.add(Need.OWN_DATABASE)
         self.met = met
         self.commits_to_the_end = self.subject.endless and scene.committed_to_the_end()
 
@@ -278,7 +308,8 @@ class Stage:
                 return self._told(self._result(variant, State.NOT_EXERCISED, str(error), scene, began))
             drained = self._to_the_end(scene)
             checked = audit(scene, self.oracle, drained)
-            return self._told(self._judge(variant, scene, checked.findings, len(checked.outs), began))
+            state, why, kept = judge(variant, scene, checked.findings)
+            return self._told(self._result(variant, state, why, scene, began, kept, len(checked.outs)))
         except (AtOnceError, OSError, psycopg.Error, sqlite3.Error) as error:
             return self._told(self._result(variant, State.NOT_EXERCISED, f"could not be run: {error}", scene, began))
         finally:
@@ -287,31 +318,6 @@ class Stage:
     def _told(self, result: Result) -> Result:
         self.tell(result.name, result)
         return result
-
-    def _judge(
-        self, variant: Variant, scene: Scene, findings: Sequence[Finding], delivered: int, began: float
-    ) -> Result:
-        level = self.subject.level
-        refused = scene.refusal or scene.refusal_seen
-        kept = list(findings)
-        if scene.refusal is not None:
-            if variant.may_refuse:
-                kept = [f for f in kept if f.anomaly is not Anomaly.LOST]  # not delivered yet, and it says so
-            else:
-                kept += found(Anomaly.STUCK, [f"refused to go on without need: {scene.refusal.words[-300:]}"])
-        if scene.served_damage:
-            kept += found(Anomaly.INCONSISTENT_OFFSETS, [f"the broker served {scene.served_damage}"])
-        idempotent = all(head.producer_id >= 0 for e in scene.history.of("produce") for _, _, head in e.facts.batches)
-        why = ""
-        if level is None:
-            state = State.OBSERVED
-        else:
-            bad = [f for f in kept if f.anomaly not in allowed(level, idempotent=idempotent)]
-            state = State.BROKEN if bad else State.REFUSED if refused else State.KEPT
-            why = "; ".join(f"{f.anomaly.value}: {f.examples[0]}" for f in bad) if bad else ""
-        if refused and not why:
-            why = refused.words[-400:]
-        return self._result(variant, state, why, scene, began, tuple(kept), delivered)
 
     def _result(
         self,
@@ -324,7 +330,7 @@ class Stage:
         delivered: int = 0,
     ) -> Result:
         level = self.subject.level
-        recovery = _recovery_s(scene) if scene is not None else None
+        recovery = recovery_s(scene) if scene is not None else None
         return Result(
             fault=variant.fault.name,
             variant=variant.name,
@@ -348,18 +354,3 @@ class Stage:
         self.subject.finish()
         if self._cluster is not None:
             self._cluster.close()
-
-
-RETURNS = frozenset({"started", "resumed", "broker-started", "database-started"})
-
-
-def _recovery_s(scene: Scene) -> float | None:
-    """From the fault until output flows again after the last thing that came back; until the end when none was due."""
-    fault_at = scene.fault_at
-    if fault_at is None:
-        return None
-    back = max((mark.at for mark in scene.history.marks if mark.what in RETURNS), default=fault_at)
-    flows = scene.watch.first_after(max(back, fault_at)) if scene.watch else None
-    drained = next((mark.at for mark in reversed(scene.history.marks) if mark.what == "drained"), None)
-    end = flows or drained
-    return end - fault_at if end is not None else None

@@ -88,6 +88,17 @@ class Scene:
     def rule(self, *apis: str, action: Action, nth: int = 1, **more: Any) -> Rule:
         return self.proxy.add(Rule(apis=frozenset(apis), action=action, nth=nth, **more))
 
+    def inject(self, *apis: str, action: Action, nth: int | None = None, **more: Any) -> Rule:
+        """Sets the rule, starts the subject and waits until the fault has struck."""
+        rule = self.rule(*apis, action=action, nth=nth or self.some(*apis), **more)
+        self.start()
+        self.strike(rule)
+        return rule
+
+    def kill_subject(self) -> None:
+        """For a rule to call: the instance under test dies at exactly that request."""
+        self.subject.kill(0)
+
     def some(self, *apis: str, most: int = 6) -> int:
         """A moment that surely comes: the clean run sent at least that many of these."""
         there = sum(self.counts.get(api, 0) for api in apis)

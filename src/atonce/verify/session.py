@@ -16,12 +16,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from atonce.errors import UsageError
+from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import Guarantee
 from atonce.verify.cluster import Cluster
 from atonce.verify.database import ScratchDatabase, ScratchTable
+from atonce.verify.faults import Need
 from atonce.verify.harness import Apache, Embedded, External, Harness, Held
-from atonce.verify.output import SQLiteTable, Table, table_at
+from atonce.verify.output import SQLiteTable, Table, is_postgres, table_at
 from atonce.verify.proxy import Proxy
 from atonce.verify.results import Result, Verdict
 from atonce.verify.runner import Stage
@@ -54,8 +55,12 @@ class Options:
     nodes: int = 1
     allow_external: bool = False
     master: str | None = None
-    stateful: bool = False
-    """Judge the last value of every key instead of every record."""
+    database: str | None = None
+    """A PostgreSQL of the user's, for pipelines that write to one or read from one; None: one of verify's own."""
+    stateful: bool | None = None
+    """Judge the last value of every key instead of every record; None: a pipeline is asked, a command is not."""
+    one_to_one: bool = False
+    """The command promises one output for every input."""
     limits: Limits = field(default_factory=Limits)
     launcher: tuple[str, ...] = LAUNCHER
     harness: Callable[[], Harness] | None = None
@@ -86,23 +91,42 @@ def harness_for(options: Options) -> Harness:
     return Embedded()
 
 
-def _workload(options: Options, seed: int, cluster_servers: str, sampled_from: str | None) -> Workload:
+@dataclass(frozen=True, slots=True)
+class RealTopic:
+    """Where `--sample` reads, and only reads."""
+
+    topic: str | None
+    servers: str | None
+
+
+def _workload(options: Options, seed: int, real: RealTopic) -> Workload:
     if options.records_file is not None:
         return from_lines(options.records_file, options.partitions, options.tail)
-    if options.sample:
-        if sampled_from is None:
-            raise UsageError("--sample reads the real input topic: give --servers, --allow-external and the topic")
-        return sampled(Cluster(cluster_servers), sampled_from, options.sample, options.partitions, options.tail)
-    return generated(seed, options.records, options.partitions, options.tail)
+    if not options.sample:
+        return generated(seed, options.records, options.partitions, options.tail)
+    if real.topic is None or real.servers is None or not options.allow_external:
+        missing = "--allow-external" if real.topic and real.servers else "--servers and, for a command, --input"
+        raise UsageError(
+            "--sample reads the real input topic, on the servers that the pipeline or --servers names. "
+            f"Next: add {missing}."
+        )
+    cluster = Cluster(real.servers)
+    try:
+        return sampled(cluster, real.topic, options.sample, options.partitions, options.tail)
+    except OSError as error:
+        raise UnreachableError(f"no sample of topic {real.topic} could be read from {real.servers}: {error}") from error
+    finally:
+        cluster.close()
 
 
 @contextlib.contextmanager
-def _ground(options: Options, sampled_from: str | None) -> Iterator[tuple[Harness, Proxy, Workload, Path, int]]:
+def _ground(options: Options, real: RealTopic) -> Iterator[tuple[Harness, Proxy, Workload, Path, int]]:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1, 1_000_000)
+    workload = _workload(options, seed, real)  # what is wrong with it is told before anything starts
     scratch = Path(tempfile.mkdtemp(prefix="atonce-verify-"))
     try:
         with Held(harness_for(options)) as harness, Proxy(harness.servers) as proxy:
-            yield harness, proxy, _workload(options, seed, harness.servers, sampled_from), scratch, seed
+            yield harness, proxy, workload, scratch, seed
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -118,27 +142,30 @@ def verify_command(
 ) -> Verdict:
     """Any command that reads one topic and writes another, or a table."""
     chosen(options.faults)  # a wrong word is told before anything starts
+    given_url, _, table_name = (output_table or "").rpartition("#")
+    scratch_schema = "{url}" in command and is_postgres(given_url)
     if output_table and not options.allow_external:
         raise UsageError(
-            f"table {output_table.rpartition('#')[2]!r} is yours, and verify EMPTIES it before every run. Next: name a "
-            "scratch table and add --allow-external to agree."
+            f"the database of table {table_name!r} is yours. "
+            + (
+                "Verify would make a scratch schema there and remove it again; it touches nothing else."
+                if scratch_schema
+                else "Verify EMPTIES the table before every run, because the command names it itself."
+            )
+            + " Next: add --allow-external to agree."
         )
     table: Table | None = table_at(output_table) if output_table else None
-    with _ground(options, input_topic) as (harness, proxy, workload, scratch, seed):
-        url, _, name = (output_table or "").rpartition("#")
-        subject = CommandSubject(command, expect, scratch, name or None)
-        fixed = None
-        if not subject.names_its_topics:
-            if not input_topic or not (output_topic or table):
-                raise UsageError(
-                    "the command names its topics itself, so verify must know them: give --input and --output (or "
-                    "--output-table). Or put {input} and {output} into the command, and every run gets fresh ones."
-                )
-            if isinstance(harness, External):
-                raise UsageError(
-                    "on a broker of yours verify works on scratch topics only: put {input} and {output} into --app"
-                )
-            fixed = (input_topic, output_topic or f"{input_topic}-unused")
+    real = RealTopic(input_topic, options.servers)
+    with _ground(options, real) as (harness, proxy, workload, scratch, seed), contextlib.ExitStack() as stack:
+        subject = CommandSubject(command, expect, scratch, table_name or None)
+        fixed = _fixed_topics(
+            subject, harness, input_topic, output_topic or (f"{input_topic}-unused" if table else None)
+        )
+        database = None
+        if scratch_schema:
+            database = stack.enter_context(ScratchDatabase(given_url, like=table_name))
+            table = ScratchTable(database, table_name.rpartition(".")[2])
+            subject.seen_needs.add(Need.POSTGRES)
         stage = Stage(
             subject=subject,
             harness=harness,
@@ -148,13 +175,33 @@ def verify_command(
             seed=seed,
             identify=options.identify,
             table=table,
+            database=database,
             final_only=options.stateful,
+            one_to_one=options.one_to_one,
             fixed_topics=fixed,
             limits=options.limits,
             tell=options.tell,
-            table_url=url or None,
+            table_url=given_url or None,
         )
         return _run(stage, options, command, table.title if table else f"topic {output_topic or ''}".strip())
+
+
+def _fixed_topics(
+    subject: CommandSubject, harness: Harness, source: str | None, target: str | None
+) -> tuple[str, str] | None:
+    """The topics of a command that names them itself; None when every run can have fresh ones."""
+    if subject.names_its_topics:
+        return None
+    if not source or not target:
+        raise UsageError(
+            "the command names its topics itself, so verify must know them: give --input and --output (or "
+            "--output-table). Or put {input} and {output} into the command, and every run gets fresh ones."
+        )
+    if isinstance(harness, External):
+        raise UsageError(
+            "on a broker of yours verify works on scratch topics only: put {input} and {output} into --app"
+        )
+    return source, target
 
 
 def verify_pipeline(pipeline: Any, options: Options | None = None, **words: Any) -> Verdict:
@@ -169,12 +216,13 @@ def verify_levels(pipeline: Any, options: Options, levels: list[Guarantee]) -> l
     if options.master:
         pipeline = replace(pipeline, master=options.master)
     sink, verdicts = pipeline.sink, []
-    topic = getattr(pipeline.source, "topic", None)
-    with _ground(options, topic) as (harness, proxy, workload, scratch, seed), contextlib.ExitStack() as stack:
+    source = pipeline.source
+    real = RealTopic(getattr(source, "topic", None), options.servers or getattr(source, "servers", None))
+    with _ground(options, real) as (harness, proxy, workload, scratch, seed), contextlib.ExitStack() as stack:
         per_batch = max(1, options.records // 3)
         database, table_of, kind = None, None, type(sink).__name__
         if kind == "Postgres" or type(pipeline.source).__name__ == "Table":
-            database = stack.enter_context(ScratchDatabase())
+            database = stack.enter_context(_database(options))
         if kind == "Postgres" and database is not None:
             made = ScratchTable(database, sink.table.rpartition(".")[2])
             table_of = _same(made)
@@ -202,11 +250,23 @@ def verify_levels(pipeline: Any, options: Options, levels: list[Guarantee]) -> l
                 table_of=table_of,
                 database=database,
                 final_only=options.stateful,
+                merged=bool(getattr(sink, "keys", None) or getattr(sink, "dedupe", None)),
+                source=pipeline.source,
                 limits=options.limits,
                 tell=options.tell,
             )
             verdicts.append(_run(stage, options, pipeline.fingerprint(), pipeline._parts()[1].describe()))
     return verdicts
+
+
+def _database(options: Options) -> ScratchDatabase:
+    if options.database and not options.allow_external:
+        raise UsageError(
+            "--database is a database of yours. Verify would make a scratch schema there and remove it again; it "
+            "touches nothing else and never stops it. Next: add --allow-external to agree, or leave --database out to "
+            "use one of verify's own."
+        )
+    return ScratchDatabase(options.database)
 
 
 def _same(table: Table) -> Callable[[Names], Table]:
@@ -234,6 +294,7 @@ def _run(stage: Stage, options: Options, identity: str, output: str) -> Verdict:
         records=len(stage.workload.all),
         results=tuple(results),
         duration_s=time.time() - began,
+        oracle=stage.checked,
         fingerprint=hashlib.sha256(identity.encode()).hexdigest()[:16],
         versions=versions(),
         asked=asked,

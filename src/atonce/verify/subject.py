@@ -114,6 +114,19 @@ def run(control: Control, order: dict[str, Any]) -> None:
         control.send(event="done")
 
 
+def look(control: Control, order: dict[str, Any]) -> None:
+    from pyspark import cloudpickle
+
+    from atonce.verify.subject_look import look as looked
+
+    try:
+        pipeline = cloudpickle.loads(Path(order["pipeline"]).read_bytes())
+        control.send(event="looked", **looked(pipeline, Path(order["rows"]), Path(order["result"])))
+    except Exception as error:
+        traceback.print_exc()
+        control.send(event="looked", failed=str(error).splitlines()[0][:300] if str(error) else type(error).__name__)
+
+
 def main() -> None:
     address, token, master = sys.argv[1:4]
     conf: dict[str, str] = json.loads(sys.argv[4]) if len(sys.argv) > 4 else {}
@@ -123,8 +136,7 @@ def main() -> None:
     control.send(event="warm")
     while True:
         order = control.receive()
-        if order["order"] == "run":
-            run(control, order)
+        {"run": run, "look": look}[order["order"]](control, order)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,11 @@ from atonce.engine.observer import Step
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee
 from atonce.local.child import Child
+from atonce.verify.checks_oracle import Look
 from atonce.verify.faults import Need
 from atonce.verify.history import History
 from atonce.verify.subject_contract import Ending, Names, StepRule
+from atonce.verify.workload import Workload
 
 PLACES = ("servers", "input", "output", "group", "url", "table")
 
@@ -139,6 +141,9 @@ class CommandSubject:
 
     def workers(self) -> list[int]:
         return []
+
+    def look(self, workload: Workload) -> Look | None:
+        return None
 
     def last_words(self) -> str:
         log = self._log(0)

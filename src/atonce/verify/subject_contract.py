@@ -9,8 +9,10 @@ from typing import Protocol
 
 from atonce.engine.observer import Step
 from atonce.guarantee import Guarantee
+from atonce.verify.checks_oracle import Look
 from atonce.verify.faults import Need
 from atonce.verify.history import History
+from atonce.verify.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,5 +96,8 @@ class Subject(Protocol):
 
     def workers(self) -> list[int]:
         """Process ids of Spark's Python workers."""
+
+    def look(self, workload: Workload) -> Look | None:
+        """After the clean run: what it is, and what its transform gives. None: nobody can know that of a command."""
 
     def last_words(self) -> str: ...

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from atonce.engine.observer import Step
+from atonce.errors import UsageError
 from atonce.guarantee import Guarantee
+from atonce.verify.batch_rows import read_rows, write_rows
+from atonce.verify.checks_oracle import Look
 from atonce.verify.faults import Need
 from atonce.verify.history import History
 from atonce.verify.rewritten import needs_of, rewritten
@@ -20,6 +23,7 @@ from atonce.verify.rules import NotFired
 from atonce.verify.subject import MASTER
 from atonce.verify.subject_contract import Ending, Names
 from atonce.verify.subject_process import LAUNCHER, Listener, SubjectProcess
+from atonce.verify.workload import Workload
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +71,7 @@ class PipelineSubject:
         logs: Path,
         *,
         records_per_batch: int,
-        stateful: bool = False,
+        stateful: bool | None = None,
         launcher: Sequence[str] = LAUNCHER,
     ) -> None:
         self._original = pipeline
@@ -75,6 +79,7 @@ class PipelineSubject:
         self.title = f"{pipeline.name} ({pipeline._parts()[0].describe()} → {pipeline._parts()[1].describe()})"
         self._per_batch = records_per_batch
         self._stateful = stateful
+        """None: not known before the plan has been looked at."""
         self._launcher = launcher
         self._logs = logs
         self._listener = Listener()
@@ -88,7 +93,7 @@ class PipelineSubject:
         self._standby()
 
     def needs_met(self) -> set[Need]:
-        return needs_of(self._original, stateful=self._stateful)
+        return needs_of(self._original, stateful=bool(self._stateful))
 
     # Processes ------------------------------------------------------------------------------------------------------
 
@@ -226,6 +231,21 @@ class PipelineSubject:
     def workers(self) -> list[int]:
         process = self._active.get(0)
         return process.workers() if process is not None else []
+
+    def look(self, workload: Workload) -> Look | None:
+        if self._names is None:
+            return None
+        rows, result = self._names.scratch / "rows.parquet", self._names.scratch / "batch.parquet"
+        write_rows(self._original.source, self._names.input, workload, rows)
+        process = self._active.get(0) or self._take()
+        self._active[0] = process
+        seen = process.look(self._pickle(self._names), rows, result)
+        if "failed" in seen:
+            raise UsageError(f"the pipeline's plan cannot be looked at: {seen['failed']}")
+        outs = read_rows(result, self._original.sink) if not seen["trouble"] else ()
+        look = Look(stateful=seen["stateful"], mode=seen["mode"], rows=outs, trouble=seen["trouble"])
+        self._stateful = look.stateful if self._stateful is None else self._stateful
+        return look
 
     def last_words(self) -> str:
         process = self._active.get(0)

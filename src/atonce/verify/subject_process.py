@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import queue
 import secrets
 import shlex
 import signal
@@ -133,6 +134,18 @@ class SubjectProcess:
         self.wait_warm()
         self.busy = True
         self._send({"order": "run", "pipeline": str(pipeline)})
+
+    def look(self, pipeline: Path, rows: Path, result: Path) -> dict[str, Any]:
+        """What kind of pipeline it is; see subject_look."""
+        self.wait_warm()
+        answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.on_end = answers.put
+        self.busy = True
+        self._send({"order": "look", "pipeline": str(pipeline), "rows": str(rows), "result": str(result)})
+        try:
+            return answers.get(timeout=WARM_S)
+        except queue.Empty:
+            raise SubjectFailed(f"the pipeline's plan could not be looked at in {WARM_S:g} s") from None
 
     def last_words(self) -> str:
         return self.log.read_text(errors="replace")[-1500:].strip() if self.log.exists() else ""

@@ -7,6 +7,7 @@ import struct
 from atonce.verify import checks_history as checks
 from atonce.verify.allowed import Anomaly
 from atonce.verify.batches import ABORT_MARKER, COMMIT_MARKER, Record
+from atonce.verify.findings import Finding
 from atonce.verify.history import Entry, History
 from atonce.verify.readers import Seen, transactions
 from atonce.verify.wire import BatchHead, Facts
@@ -64,7 +65,7 @@ def history(*entries: Entry) -> History:
     return made
 
 
-def kinds(findings: list) -> list[Anomaly]:
+def kinds(findings: list[Finding]) -> list[Anomaly]:
     return [finding.anomaly for finding in findings]
 
 
@@ -127,10 +128,6 @@ def test_committed_data_that_no_reader_gets_is_unseen() -> None:
 def test_one_offset_with_two_contents_is_inconsistent() -> None:
     found = checks.inconsistent_offsets("t", [data(0, value=b"new")], [Seen(1.0, data(0, value=b"old"))])
     assert kinds(found) == [Anomaly.INCONSISTENT_OFFSETS]
-
-
-def test_a_reader_that_is_sent_back_is_nonmonotonic() -> None:
-    assert kinds(checks.reader_order("t", [Seen(1.0, data(4)), Seen(2.0, data(3))], [])) == [Anomaly.NONMONOTONIC_POLL]
 
 
 def test_a_write_of_an_epoch_that_was_fenced_before_it_was_sent_is_a_zombie_write() -> None:

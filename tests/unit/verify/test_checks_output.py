@@ -7,6 +7,7 @@ import pytest
 from atonce.errors import UsageError
 from atonce.verify.allowed import Anomaly
 from atonce.verify.checks_output import Oracle, multisets, order, require_told_apart
+from atonce.verify.findings import Finding
 from atonce.verify.identity import Out, identify
 
 
@@ -22,7 +23,7 @@ def oracle(*values: str, final_only: bool = False) -> Oracle:
     return Oracle(tuple(series(*values)), identify("whole"), final_only)
 
 
-def names(findings: list) -> dict[Anomaly, int]:
+def names(findings: list[Finding]) -> dict[Anomaly, int]:
     return {finding.anomaly: finding.count for finding in findings}
 
 

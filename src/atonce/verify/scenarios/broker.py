@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -20,17 +21,24 @@ from atonce.verify.subject_contract import Ending
 KAFKA_STORAGE_ERROR = 56
 
 
-def kill_broker_at(scene: Scene, action: Action, *apis: str, nth: int | None = None) -> None:
-    """SIGKILL at exactly that request; started again on the same data and port."""
+def broker_down(scene: Scene, action: Action, *apis: str, nth: int | None = None) -> None:
+    """SIGKILL at exactly that request. It is started again at the end of the run at the latest."""
     topic = scene.names.output if apis == ("produce",) else None
-    rule = scene.rule(*apis, action=action, nth=nth or scene.some(*apis), topic=topic, call=scene.harness.kill)
     scene.after.append(scene.harness.restart)
-    scene.start()
-    scene.strike(rule)
+    scene.inject(*apis, action=action, nth=nth, topic=topic, call=scene.harness.kill)
     scene.history.mark("broker-killed")
+
+
+def broker_back(scene: Scene) -> None:
+    """On the same data and port."""
     scene.harness.restart()
     scene.after.remove(scene.harness.restart)
     scene.history.mark("broker-started")
+
+
+def kill_broker_at(scene: Scene, action: Action, *apis: str, nth: int | None = None) -> None:
+    broker_down(scene, action, *apis, nth=nth)
+    broker_back(scene)
 
 
 @scenario("F11", "before-append")
@@ -53,16 +61,14 @@ def between_flushes(scene: Scene) -> None:
 def disk_full(scene: Scene) -> None:
     """The embedded broker's files may not grow for a while; an Apache Kafka's Produce is answered as a full disk is."""
     if Need.EMBEDDED not in scene.harness.needs_met():
-        rule = scene.rule(
+        scene.inject(
             "produce",
             action=Action.FAIL,
-            nth=scene.some("produce"),
             topic=scene.names.output,
             error=KAFKA_STORAGE_ERROR,
             only_if=lambda _, facts: facts.acks != 0,
         )
-        scene.start()
-        return scene.strike(rule)
+        return
     process = psutil.Process(scene.harness.pid())
     _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
 
@@ -72,17 +78,12 @@ def disk_full(scene: Scene) -> None:
     def fill() -> None:
         process.rlimit(psutil.RLIMIT_FSIZE, (256, hard))
 
-    rule = scene.rule(
-        "produce", action=Action.CALL_BESIDE, nth=scene.some("produce"), topic=scene.names.output, call=fill
-    )
     scene.after.append(give_room)
-    scene.start()
-    scene.strike(rule)
+    scene.inject("produce", action=Action.CALL_BESIDE, topic=scene.names.output, call=fill)
     time.sleep(1.0)  # how long the disk is full
     give_room()
     if not process.is_running():
         scene.harness.restart()
-    return None
 
 
 def _segment(scene: Scene) -> Path:
@@ -98,73 +99,62 @@ def _segment(scene: Scene) -> Path:
 
 
 def _with_broker_down(scene: Scene) -> Path:
-    rule = scene.rule(
-        "produce",
-        action=Action.CALL_AFTER,
-        nth=scene.some("produce"),
-        topic=scene.names.output,
-        call=scene.harness.kill,
-    )
-    scene.start()
-    scene.strike(rule)
+    broker_down(scene, Action.CALL_AFTER, "produce")
     scene.subject.kill(0)
-    scene.history.mark("broker-killed")
     return _segment(scene)
 
 
 @scenario("F13", "torn-tail")
 def torn_tail(scene: Scene) -> None:
     """Half of a batch that was never acknowledged stands at the end: cut off, and nobody notices."""
-    scene.after.append(scene.harness.restart)
     path = _with_broker_down(scene)
     with path.open("ab") as file:
         file.write(path.read_bytes()[:70])
-    scene.harness.restart()
-    scene.after.remove(scene.harness.restart)
-    scene.history.mark("broker-started")
+    broker_back(scene)
 
 
-def _damaged(scene: Scene, what: str, before: bytes, path: Path) -> None:
+def _damage(scene: Scene, what: str, damaged: Callable[[bytes], bytes]) -> None:
     """The broker must refuse what it had acknowledged and cannot read any more, naming file and position."""
-    try:
-        scene.harness.restart()
-        refusal = ""
-        check = Cluster(scene.harness.servers)
-        try:
-            check.patiently(lambda: check.offsets(scene.names.output), 5)
-            scene.notes.append(f"the broker serves a log with {what}")
-        except AtOnceError as error:
-            refusal = str(error)
-        finally:
-            check.close()
-    except AtOnceError as error:
-        refusal = str(error)
-    scene.harness.kill()
-    path.write_bytes(before)
-    scene.harness.restart()
+    path = _with_broker_down(scene)
+    before = path.read_bytes()
+    path.write_bytes(damaged(before))
+    refusal = _refusal(scene)
     if refusal:
         scene.notes.append(f"refused: {refusal[-300:]}")
         scene.refusal_seen = Ending(1, refusal, refused=True)
     else:
         scene.served_damage = what
+    scene.harness.kill()
+    path.write_bytes(before)
+    broker_back(scene)
+
+
+def _refusal(scene: Scene) -> str:
+    """What the broker says when it starts on the damage; empty when it serves it."""
+    try:
+        scene.harness.restart()
+        check = Cluster(scene.harness.servers)
+        try:
+            check.patiently(lambda: check.offsets(scene.names.output), 5)
+        finally:
+            check.close()
+    except AtOnceError as error:
+        return str(error)
+    return ""
 
 
 @scenario("F13", "flipped-bit", may_refuse=True)
 def flipped_bit(scene: Scene) -> None:
-    path = _with_broker_down(scene)
-    before = path.read_bytes()
-    damaged = bytearray(before)
-    damaged[len(damaged) // 3] ^= 0x10
-    path.write_bytes(bytes(damaged))
-    _damaged(scene, "a flipped bit in what was acknowledged", before, path)
+    def flip(content: bytes) -> bytes:
+        at = len(content) // 3
+        return content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :]
+
+    _damage(scene, "a flipped bit in what was acknowledged", flip)
 
 
 @scenario("F13", "truncated", may_refuse=True)
 def truncated(scene: Scene) -> None:
-    path = _with_broker_down(scene)
-    before = path.read_bytes()
-    path.write_bytes(before[: len(before) // 2])
-    _damaged(scene, "half of what was acknowledged", before, path)
+    _damage(scene, "half of what was acknowledged", lambda content: content[: len(content) // 2])
 
 
 def _leader_gone(scene: Scene, *, freeze: bool) -> None:
@@ -185,12 +175,8 @@ def _leader_gone(scene: Scene, *, freeze: bool) -> None:
         else:
             harness.restart(node)
 
-    rule = scene.rule(
-        "produce", action=Action.CALL_BESIDE, nth=scene.some("produce"), topic=scene.names.output, call=away
-    )
     scene.after.append(back)
-    scene.start()
-    scene.strike(rule)
+    scene.inject("produce", action=Action.CALL_BESIDE, topic=scene.names.output, call=away)
     scene.history.mark("broker-killed", f"node {node}")
     others = Cluster(",".join(s for n, s in enumerate(harness.servers.split(","), 1) if n != node))
     try:

@@ -32,15 +32,7 @@ def worker_killed(scene: Scene) -> None:
                 killed.append(pid)
 
     if scene.watch is not None:
-        rule = scene.rule(
-            "produce",
-            action=Action.CALL_AFTER,
-            nth=scene.some("produce"),
-            topic=scene.names.output,
-            call=kill_workers,
-        )
-        scene.start()
-        scene.strike(rule)
+        scene.inject("produce", action=Action.CALL_AFTER, topic=scene.names.output, call=kill_workers)
     else:
         held = scene.hold_at(Step.OUTPUT_BEGUN)
         scene.start()

@@ -28,9 +28,7 @@ def kill_at_step(scene: Scene, step: Step) -> None:
 
 
 def kill_at_request(scene: Scene, action: Action, *apis: str, nth: int | None = None) -> None:
-    rule = scene.rule(*apis, action=action, nth=nth or scene.some(*apis), call=lambda: scene.subject.kill(0))
-    scene.start()
-    scene.strike(rule)
+    scene.inject(*apis, action=action, nth=nth, call=scene.kill_subject)
     scene.dismiss()
 
 
@@ -47,10 +45,8 @@ def timer_has_committed(scene: Scene) -> None:
     )
 
 
-@scenario("F6", "committed-not-written", short=True, options=QUICK_TIMER)
-def committed_not_written(scene: Scene) -> None:
-    if not scene.subject.steps:
-        return kill_at_request(scene, Action.CALL_AFTER, *PROGRESS)
+def kill_when_recorded(scene: Scene) -> None:
+    """A pipeline whose progress is recorded and whose output is not there yet, as far as its level has that order."""
     if scene.subject.level is Guarantee.NONE:
         held = scene.hold_at(Step.OUTPUT_BEGUN)
         scene.start()
@@ -59,6 +55,13 @@ def committed_not_written(scene: Scene) -> None:
         return scene.kill()
     after = Step.COMMITTED if scene.subject.level is Guarantee.EFFECTIVELY_ONCE else Step.PROGRESS_DONE
     return kill_at_step(scene, after)
+
+
+@scenario("F6", "committed-not-written", short=True, options=QUICK_TIMER)
+def committed_not_written(scene: Scene) -> None:
+    if scene.subject.steps:
+        return kill_when_recorded(scene)
+    return kill_at_request(scene, Action.CALL_AFTER, *PROGRESS)
 
 
 @scenario("F6", "before-spark-commit-log", needs=(Need.SPARK,))
@@ -102,16 +105,7 @@ def timer_after_write(scene: Scene) -> None:
 def out_of_memory(scene: Scene) -> None:
     """What the kernel does to a process that takes too much: SIGKILL, here while its output is on the wire."""
     if scene.watch is not None:
-        nth = scene.some("produce")
-        rule = scene.rule(
-            "produce",
-            action=Action.CALL_WITH,
-            nth=nth,
-            topic=scene.names.output,
-            call=lambda: scene.subject.kill(0),
-        )
-        scene.start()
-        scene.strike(rule)
+        scene.inject("produce", action=Action.CALL_WITH, topic=scene.names.output, call=scene.kill_subject)
         return scene.dismiss()
     if scene.subject.steps:
         held = scene.hold_at(Step.OUTPUT_BEGUN)

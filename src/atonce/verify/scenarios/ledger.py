@@ -18,9 +18,7 @@ def _stop_somewhere(scene: Scene) -> None:
         scene.kill()
         return
     api = "offset_commit" if scene.counts.get("offset_commit") else "end_txn"
-    rule = scene.rule(api, action=Action.CALL_AFTER, nth=scene.some(api, most=2), call=lambda: scene.subject.kill(0))
-    scene.start()
-    scene.strike(rule)
+    scene.inject(api, action=Action.CALL_AFTER, nth=scene.some(api, most=2), call=scene.kill_subject)
     scene.dismiss()
 
 

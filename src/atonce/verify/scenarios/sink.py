@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from atonce.engine.observer import Step
-from atonce.verify.rules import NotFired
+from atonce.verify.faults import Need
 from atonce.verify.scenarios.registry import scenario
 from atonce.verify.scene import Scene
 
@@ -29,11 +29,9 @@ def reset_after_commit(scene: Scene) -> None:
     _cut(scene, after=True)
 
 
-@scenario("F22", "database-killed")
+@scenario("F22", "database-killed", needs=(Need.OWN_DATABASE,))
 def database_killed(scene: Scene) -> None:
     server = scene.database.server
-    if server is None:
-        raise NotFired("the database was not started by verify, so it is never killed")
     held = scene.hold_at(Step.OUTPUT_BEGUN)
     scene.after.append(lambda: None if server.running else server.restart())
     scene.start()

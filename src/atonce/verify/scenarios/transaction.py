@@ -87,6 +87,17 @@ def shorten(request: Request, facts: Facts) -> Request:
     )
 
 
+def _killed_inside_a_short_transaction(scene: Scene) -> None:
+    scene.proxy.adjust = shorten
+    scene.inject(
+        "txn_offset_commit",
+        "end_txn",
+        action=Action.CALL_BEFORE,
+        nth=scene.some("end_txn"),
+        call=scene.kill_subject,
+    )
+
+
 def _transaction_has_ended(scene: Scene) -> bool:
     names = {e.facts.transactional_id for e in scene.history.of("init_producer_id") if e.facts.transactional_id}
     try:
@@ -99,16 +110,7 @@ def _transaction_has_ended(scene: Scene) -> bool:
 
 @scenario("F19", "away-too-long")
 def away_too_long(scene: Scene) -> None:
-    scene.proxy.adjust = shorten
-    rule = scene.rule(
-        "txn_offset_commit",
-        "end_txn",
-        action=Action.CALL_BEFORE,
-        nth=scene.some("end_txn"),
-        call=lambda: scene.subject.kill(0),
-    )
-    scene.start()
-    scene.strike(rule)
+    _killed_inside_a_short_transaction(scene)
     scene.until(lambda: _transaction_has_ended(scene), 30, "the broker's abort of a transaction that timed out")
     scene.dismiss()
 
@@ -131,11 +133,7 @@ def frozen_too_long(scene: Scene) -> None:
 @scenario("F25", "aborted-data-in-the-log", short=True, short_on_spark=False)
 def uncommitted_beside_committed(scene: Scene) -> None:
     """Killed before its commit: the next start aborts. read_uncommitted sees that data, read_committed never."""
-    rule = scene.rule(
-        "end_txn", action=Action.CALL_BEFORE, nth=scene.some("end_txn"), call=lambda: scene.subject.kill(0)
-    )
-    scene.start()
-    scene.strike(rule)
+    scene.inject("end_txn", action=Action.CALL_BEFORE, call=scene.kill_subject)
     ends = scene.cluster.patiently(lambda: scene.cluster.offsets(scene.names.output, isolation=UNCOMMITTED))
     stable = scene.cluster.patiently(lambda: scene.cluster.offsets(scene.names.output, isolation=COMMITTED))
     if ends == stable:
@@ -149,16 +147,7 @@ def uncommitted_beside_committed(scene: Scene) -> None:
 @scenario("F26", "stalled-transaction")
 def stalled_transaction(scene: Scene) -> None:
     """Nobody ends the transaction: the broker must, by its time-out, and the last stable offset goes on."""
-    scene.proxy.adjust = shorten
-    rule = scene.rule(
-        "txn_offset_commit",
-        "end_txn",
-        action=Action.CALL_BEFORE,
-        nth=scene.some("end_txn"),
-        call=lambda: scene.subject.kill(0),
-    )
-    scene.start()
-    scene.strike(rule)
+    _killed_inside_a_short_transaction(scene)
 
     def released() -> bool:
         try:

@@ -16,45 +16,33 @@ COMMITS = ("offset_commit", "txn_offset_commit")
 
 @scenario("F3", "ack-lost", short=True)
 def ack_lost(scene: Scene) -> None:
-    rule = scene.rule("produce", action=Action.DROP_RESPONSE, nth=scene.some("produce"), topic=scene.names.output)
-    scene.start()
-    scene.strike(rule)
+    scene.inject("produce", action=Action.DROP_RESPONSE, topic=scene.names.output)
 
 
 @scenario("F3", "request-arrives-twice", levels=(Guarantee.NONE, Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE))
 def arrives_twice(scene: Scene) -> None:
     """What a retry by anything between client and broker amounts to; at most once without idempotence has no answer."""
-    rule = scene.rule("produce", action=Action.DUPLICATE, nth=scene.some("produce"), topic=scene.names.output)
-    scene.start()
-    scene.strike(rule)
+    scene.inject("produce", action=Action.DUPLICATE, topic=scene.names.output)
 
 
 @scenario("F4", "cut-before-arrival", short=True)
 def cut_before_arrival(scene: Scene) -> None:
-    rule = scene.rule("produce", action=Action.DROP_REQUEST, nth=scene.some("produce"), topic=scene.names.output)
-    scene.start()
-    scene.strike(rule)
+    scene.inject("produce", action=Action.DROP_REQUEST, topic=scene.names.output)
 
 
 @scenario("F4", "commit-cut", needs=(Need.TRANSACTIONS,))
 def commit_cut(scene: Scene) -> None:
-    rule = scene.rule("end_txn", action=Action.DROP_REQUEST, nth=scene.some("end_txn"))
-    scene.start()
-    scene.strike(rule)
+    scene.inject("end_txn", action=Action.DROP_REQUEST)
 
 
 @scenario("F3", "commit-answer-lost", needs=(Need.TRANSACTIONS,), short=True)
 def commit_answer_lost(scene: Scene) -> None:
-    rule = scene.rule("end_txn", action=Action.DROP_RESPONSE, nth=scene.some("end_txn"))
-    scene.start()
-    scene.strike(rule)
+    scene.inject("end_txn", action=Action.DROP_RESPONSE)
 
 
 @scenario("F3", "offsets-answer-lost", needs=(Need.TRANSACTIONS,))
 def offsets_answer_lost(scene: Scene) -> None:
-    rule = scene.rule("txn_offset_commit", action=Action.DROP_RESPONSE, nth=scene.some("txn_offset_commit"))
-    scene.start()
-    scene.strike(rule)
+    scene.inject("txn_offset_commit", action=Action.DROP_RESPONSE)
 
 
 @scenario("F9", "older-commit-late", options={"auto.commit.interval.ms": "50"})
@@ -76,24 +64,23 @@ def older_commit_late(scene: Scene) -> None:
 
 @scenario("F17", "one-of-several-fails", short=True)
 def one_of_several_fails(scene: Scene) -> None:
-    rule = scene.rule(
+    scene.inject(
         "produce",
         action=Action.FAIL,
-        nth=scene.some("produce"),
         topic=scene.names.output,
         error=REQUEST_TIMED_OUT,
         only_if=lambda _, facts: facts.acks != 0,
     )
-    scene.start()
-    scene.strike(rule)
+
+
+def _cut_off(scene: Scene) -> None:
+    api = "produce" if scene.counts.get("produce") else "fetch"
+    scene.after.append(scene.proxy.heal)
+    scene.inject(api, action=Action.CALL_BESIDE, call=scene.proxy.partition)
 
 
 def _partition(scene: Scene, *, cut: bool) -> None:
-    api = "produce" if scene.counts.get("produce") else "fetch"
-    rule = scene.rule(api, action=Action.CALL_BESIDE, nth=scene.some(api), call=scene.proxy.partition)
-    scene.after.append(scene.proxy.heal)
-    scene.start()
-    scene.strike(rule)
+    _cut_off(scene)
     time.sleep(scene.rng.uniform(1.0, 2.0))  # how long the network is away; nothing else ends it
     scene.proxy.heal(cut=cut)
 
@@ -113,11 +100,7 @@ def partition_cuts(scene: Scene) -> None:
 @scenario("F24", "killed-while-away", levels=(Guarantee.EFFECTIVELY_ONCE, Guarantee.AT_LEAST_ONCE))
 def killed_while_away(scene: Scene) -> None:
     """The subject dies while it cannot reach the broker; what it had sent arrives after its successor has begun."""
-    api = "produce" if scene.counts.get("produce") else "fetch"
-    rule = scene.rule(api, action=Action.CALL_BESIDE, nth=scene.some(api), call=scene.proxy.partition)
-    scene.after.append(scene.proxy.heal)
-    scene.start()
-    scene.strike(rule)
+    _cut_off(scene)
     scene.subject.kill(0)
     scene.proxy.heal()
     scene.dismiss()
