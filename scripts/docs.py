@@ -19,6 +19,16 @@ import reference  # noqa: E402
 BEGIN, END = "<!-- file map: made by `make docs` -->", "<!-- end of file map -->"
 
 
+ENVIRONMENT = {
+    "ATONCE_SERVERS": "What `--servers` says where it is not given: HOST:PORT[,…].",
+    "ATONCE_TRACEBACK": "Set to anything: an unexpected error is printed with its stack.",
+    "ATONCE_IVY_SETTINGS": "An Ivy settings file that says where `atonce kafka` fetches its jars, such as a mirror.",
+    "JAVA_HOME": "Which Java to use; else the first that is 17 or newer on the PATH or under /usr/lib/jvm.",
+    "XDG_CACHE_HOME": "Where jars and archives are cached, in a folder `atonce`. Default: ~/.cache.",
+    "TMPDIR": "Where scratch directories are made.",
+}
+
+
 def first_line(path: Path) -> str:
     doc = ast.get_docstring(ast.parse(path.read_text())) or ""
     return doc.strip().splitlines()[0] if doc.strip() else ""
@@ -61,6 +71,13 @@ def cli_reference() -> str:
         "",
         "Exit codes: 0 done or stopped cleanly, 1 failed or a promise broken, 2 wrong usage or configuration and "
         "nothing started, 3 replaced by a newer instance.",
+        "",
+        "Tables are for people; `--json` is for scripts, where it is offered. Colours and live displays appear on "
+        "a terminal only. `atonce --install-completion` completes commands and options in your shell.",
+        "",
+        "| environment | meaning |",
+        "|---|---|",
+        *(f"| `{name}` | {words} |" for name, words in ENVIRONMENT.items()),
         "",
     ]
     context = typer.Context(command, info_name="atonce")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from atonce.config import load
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SAYS = {
     "orders.py": "1000 orders published, 1000 rows in PostgreSQL, 1000 of them different",
@@ -29,3 +31,12 @@ def test_example_runs_and_says_what_it_should(name: str, scratch: Path) -> None:
 
 def test_every_example_is_run() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
+def test_pipeline_file_of_an_example_is_given_what_it_asks_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://localhost/shop")
+    pipeline, _ = load(EXAMPLES / name)
+    assert pipeline.verdict().allows(pipeline.level)
+    assert "verdict     given" in pipeline.explain()
+    assert f"`{name}`" in (text := (EXAMPLES / "README.md").read_text()) or f"examples/{name}" in text

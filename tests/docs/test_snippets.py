@@ -17,7 +17,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = sorted([ROOT / "README.md", ROOT / "GUARANTEES.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "GUARANTEES.md", ROOT / "examples/README.md", *(ROOT / "docs").rglob("*.md")]
+)
 
 
 def script(page: Path) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,12 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from atonce.demo.scenario import Result
-
-NEXT = """What to try next:
-  atonce verify examples/copy.yaml      put a pipeline through real failures, one by one
-  atonce explain examples/copy.yaml     which guarantee it can have, and why
-  python examples/orders.py             files, Kafka, Spark and PostgreSQL together
-  docs/tutorial.md                      the same by hand, step by step"""
 
 
 def register(app: typer.Typer) -> None:
@@ -82,12 +78,17 @@ def _run(orders: int, quiet: bool) -> list[Result]:
         with Progress(*columns, console=screen, disable=quiet or not screen.is_terminal) as bar:
             job = bar.add_task("starting the embedded broker", total=len(Guarantee) + 2)
 
+            def told(text: str) -> None:
+                """Stays on the screen."""
+                if not quiet:
+                    stamp = "  " if screen.is_terminal else f"{time.strftime('%H:%M:%S')} "
+                    bar.console.print(f"{stamp}{text}", highlight=False, soft_wrap=True)
+
             def say(text: str) -> None:
+                """What happens now; on a terminal only kills stay."""
                 bar.update(job, description=text)
-                if not quiet and not screen.is_terminal:
-                    screen.print(f"{time.strftime('%H:%M:%S')} {text}", highlight=False)
-                elif "SIGKILL" in text:
-                    bar.console.print(f"  {text}", highlight=False)
+                if "SIGKILL" in text or not screen.is_terminal:
+                    told(text)
 
             with Broker(data=scratch / "broker") as broker:
                 bar.advance(job)
@@ -99,6 +100,8 @@ def _run(orders: int, quiet: bool) -> list[Result]:
                 for result in scenario.levels():
                     results.append(result)
                     bar.advance(job)
+                    counted = f"{result.delivered:,} delivered, {result.lost:,} lost, {result.duplicated:,} duplicated"
+                    told(f"{result.guarantee.value}: {counted}")
                 return results
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -131,4 +134,30 @@ def _show(results: Sequence[Result], html: Path | None) -> None:
     screen.print(f"\n{BOUNDARY}\n")
     if html is not None:
         screen.print(f"Report page: {html}\n")
-    screen.print(NEXT)
+    screen.print(_what_next(), soft_wrap=True)
+
+
+def _what_next() -> str:
+    """Commands that can be copied as they are printed, from where the user stands."""
+    beside = Path(sys.executable).parent
+    found = shutil.which("atonce")
+    on_path = found is not None and Path(found).parent.samefile(beside)
+    prefix = "" if on_path else f"{_from_here(beside)}/"
+    checkout = Path(__file__).resolve().parents[3]
+    if not (checkout / "examples" / "copy.yaml").exists():
+        return f"What to try next: {prefix}atonce --help"
+    examples, docs = _from_here(checkout / "examples"), _from_here(checkout / "docs")
+    rows = [
+        (f"{prefix}atonce explain {examples}/copy.yaml", "which guarantee a pipeline can have, and why"),
+        (f"{prefix}atonce verify {examples}/copy.yaml", "put it through real failures, one by one"),
+        (f"{prefix}python {examples}/orders.py", "files, Kafka, Spark and PostgreSQL together"),
+        (f"{docs}/tutorial.md", "the same by hand, step by step"),
+    ]
+    width = max(len(words) for words, _ in rows) + 2
+    return "\n".join(["What to try next:", *(f"  {words:<{width}}{meaning}" for words, meaning in rows)])
+
+
+def _from_here(path: Path) -> str:
+    """The path as one would type it: relative if that is shorter."""
+    relative = os.path.relpath(path)
+    return relative if len(relative) <= len(str(path)) else str(path)

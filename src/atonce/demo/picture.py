@@ -96,7 +96,8 @@ body {{ font: 16px/1.55 system-ui, sans-serif; max-width: 900px; margin: 2rem au
   color: var(--ink); background: var(--paper) }}
 table {{ border-collapse: collapse; margin: 1.2rem 0 }}
 td, th {{ padding: .4rem .9rem; border-bottom: 1px solid var(--rule) }}
-td, th {{ text-align: left }} td:not(:first-child), th:not(:first-child) {{ text-align: right; font-variant-numeric: tabular-nums }}
+td, th {{ text-align: left }}
+td:not(:first-child), th:not(:first-child) {{ text-align: right; font-variant-numeric: tabular-nums }}
 td.bad {{ color: var(--lost); font-weight: 600 }} td.good {{ color: var(--good) }}
 small {{ color: var(--soft) }} svg {{ max-width: 100%; height: auto }}
 </style>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 import time
@@ -103,8 +104,8 @@ class Scenario:
         began = time.monotonic()
         database = self._scratch / f"{level.value}.db"
         task = replace(self._task(f"orders-{level.value}", level), database=str(database))
-        for kill in KILLS[level]:
-            self._say(f"{level.value}: running")
+        for run, kill in enumerate(KILLS[level], 1):
+            self._say(f"{level.value}: run {run}, to be killed at the worst moment")
             held = replace(task, hold_at=kill.at, hold_nth=kill.nth, after_timer=kill.after_timer, timer_s=kill.timer_s)
             self._run(held, kill)
         self._say(f"{level.value}: starting again, to recover and finish")
@@ -137,7 +138,11 @@ class Scenario:
     def _run(self, task: Task, kill: Kill | None = None) -> None:
         command = [sys.executable, "-m", "atonce.demo.subject", task.to_json()]
         log = self._scratch / f"{task.name}.log"
-        with Child(command, cwd=self._scratch, log=log) as child:
+        # A killed Spark leaves its temporary files: they go with the rest of the scratch.
+        temporary = self._scratch / "tmp"
+        temporary.mkdir(exist_ok=True)
+        env = {**os.environ, "TMPDIR": str(temporary)}
+        with Child(command, cwd=self._scratch, env=env, log=log, scratch=self._scratch) as child:
             if kill is None:
                 child.wait_for_line("drained", RUN_TIMEOUT_S)
                 return

@@ -96,7 +96,10 @@ def test_options_travel_to_the_workers_and_show_no_secret() -> None:
 
 
 def test_options_without_a_meaning_here_are_taken() -> None:
-    given(groupIdPrefix="x", **{"kafka.group.id": "g", "kafka.max.poll.records": "10", "fetchOffset.numRetries": "3"})
+    found = given(
+        groupIdPrefix="x", **{"kafka.group.id": "g", "kafka.max.poll.records": "10", "fetchOffset.numRetries": "3"}
+    )
+    assert found == given(), "they change nothing"
 
 
 def test_offsets_have_one_text_whatever_the_order() -> None:

@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -15,6 +16,7 @@ from atonce.cli import main
 from atonce.errors import UsageError
 
 COMMANDS = main.COMMANDS
+EXAMPLES = Path(__file__).parents[3] / "examples"
 SUBCOMMANDS = [
     ("topics", "list"),
     ("topics", "describe"),
@@ -105,6 +107,7 @@ def test_wrong_usage_is_refused_with_words(words: list[str], message: str) -> No
         ("broker", "--data", "unused", "--listen", "nowhere"),
         ("broker", "--data", "unused", "--set", "no.such.setting=1"),
         ("reset", "unknown", "--to", "earliest"),
+        ("run", str(EXAMPLES / "copy.yaml"), "--metrics", "nonsense"),
         ("topics", "list", "--servers", "127.0.0.1:1"),
     ],
 )

@@ -69,7 +69,7 @@ def test_more_than_source_and_sink_allow_is_refused_with_the_strongest_they_do()
 
 def test_weaker_levels_are_always_given() -> None:
     for level in (Guarantee.NONE, Guarantee.AT_MOST_ONCE):
-        require(level, SOCKET, sink())
+        assert require(level, SOCKET, sink()).allows(level)
 
 
 def test_wrong_word_names_the_four() -> None:
