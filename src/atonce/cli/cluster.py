@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated
 
 import typer
 
 from atonce.cli.foreground import announce, stay, stoppable
+from atonce.errors import UsageError
 from atonce.local.child import ChildFailed
 
 HELP = """Run a Spark standalone cluster on this machine, from the pip package alone.
@@ -37,6 +39,8 @@ def cluster(
 ) -> None:
     from atonce.apache.spark_cluster import SparkCluster
 
+    if not re.fullmatch(r"[1-9]\d*[kmgt]b?", memory.lower()):
+        raise UsageError(f"--memory wants a size as Spark writes it, such as 512m or 2g, got {memory!r}")
     with stoppable(), SparkCluster(workers, cores=cores, memory=memory, listen=listen) as running:
         announce(running.master)
         told: set[str] = set()

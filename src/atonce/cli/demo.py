@@ -13,6 +13,7 @@ import typer
 
 from atonce.cli.foreground import stoppable
 from atonce.cli.screen import JsonOption, console, print_json
+from atonce.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,9 @@ def demo(
 
       atonce demo --html demo.html
     """
+    for file in (html, picture):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise UsageError(f"{file} cannot be written: {file.absolute().parent} is not a directory")
     results: list[Result] = []
     done = False
     with stoppable():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LAG_EVERY_S = 2.0
 _REFRESH_S = 0.25
 _LOG_EVERY_S = 1.0
-_NUMBERS_WIDTH = 60
+_NUMBERS_WIDTH = 16 + 5 * 7 + 8
 """Everything beside the pipeline's name, at its widest."""
 
 
@@ -67,7 +67,7 @@ def table(now: Snapshot, width: int) -> Any:
     made.add_column("pipeline", style="bold", max_width=name_width, no_wrap=True, overflow="ellipsis")
     made.add_column("level", no_wrap=True, style="cyan")
     for name in ("batch", "rows", "rows/s", "lag", "commits", "restarts"):
-        made.add_column(name, justify="right", no_wrap=True)
+        made.add_column(name, justify="right", no_wrap=True, min_width=7)  # so that nothing moves as numbers grow
     made.add_row(
         now.pipeline,
         now.level,

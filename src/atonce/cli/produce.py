@@ -52,11 +52,11 @@ def produce(
     compression_named(compression)
     if key_separator == "":
         raise UsageError("--key-separator must not be empty")
+    try:
+        stream: IO[bytes] = file.open("rb") if file else sys.stdin.buffer
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from error
     with connected(servers, config) as cluster:
-        try:
-            stream: IO[bytes] = file.open("rb") if file else sys.stdin.buffer
-        except OSError as error:
-            raise UsageError(f"{file}: {error.strerror}") from error
         if create and _make(cluster, topic, partitions):
             print(f"created {topic} with {partitions} partition(s)", file=sys.stderr)
         with stream:

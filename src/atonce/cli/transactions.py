@@ -127,20 +127,21 @@ def abort(
     """
     from atonce.client import hanging
 
-    by_place = (topic, partition, start_offset)
     if (transactional_id is None) == (topic is None):
         raise UsageError("abort wants either a TRANSACTIONAL_ID, or --topic, --partition and --start-offset")
-    with connected(servers, config) as cluster:
-        if transactional_id is not None:
+    if transactional_id is not None:
+        with connected(servers, config) as cluster:
             confirm(f"Fence transactional id {transactional_id} and abort what is open?", yes=yes)
             before = hanging.abort_by_id(cluster, transactional_id)
-            print(f"fenced {transactional_id} (it was {before.state}, epoch {before.epoch})")
-            return
-        if topic is None or partition is None or start_offset is None:
-            raise UsageError(f"a hanging transaction is named by topic, partition and start offset, got {by_place}")
+        print(f"fenced {transactional_id} (it was {before.state}, epoch {before.epoch})")
+        return
+    if topic is None or partition is None or start_offset is None:
+        named = f"topic {topic}, partition {partition}, start offset {start_offset}"
+        raise UsageError(f"a hanging transaction is named by topic, partition and start offset, got {named}")
+    with connected(servers, config) as cluster:
         confirm(f"Write an abort marker on {topic}-{partition} for what starts at {start_offset}?", yes=yes)
         ended = hanging.abort_hanging(cluster, topic, partition, start_offset)
-        print(f"aborted the transaction of producer {ended.producer_id} on {topic}-{partition} from {start_offset}")
+    print(f"aborted the transaction of producer {ended.producer_id} on {topic}-{partition} from {start_offset}")
 
 
 def _age(since_ms: int) -> str:

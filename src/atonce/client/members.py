@@ -18,11 +18,11 @@ NEW_PROTOCOL = "consumer"
 """What ListGroups calls the type of a group under the new protocol."""
 
 
-class ConsumerGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg]
     """Key 69, versions 0-1."""
 
 
-class ConsumerGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg]
     """Its answer."""
 
 

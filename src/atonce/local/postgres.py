@@ -90,9 +90,12 @@ class PostgresServer:
         self._owned = directory is None
         # Short, and open to the server's user: socket paths end at 107 bytes, and test directories are often 0700.
         self.directory = directory or scratch_directory("pg")
-        self.directory.mkdir(parents=True, exist_ok=True)
-        if self._user:
-            os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            if self._user:
+                os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
+        except OSError as error:
+            raise UsageError(f"{self.directory} cannot hold PostgreSQL's data: {error.strerror}") from None
         self.data = self.directory / "data"
         self.log = self.directory / "postgres.log"
         self.port = free_port()

@@ -46,6 +46,7 @@ def eventually(truth: Callable[[], bool], what: str, within_s: float = 40.0) -> 
 @contextmanager
 def command(words: list[str], scratch: Path) -> Iterator[subprocess.Popen[str]]:
     """In a directory of its own, with a place of its own for temporary files; killed if the test fails."""
+    scratch.chmod(0o755)  # PostgreSQL does not run as root, and its own user must get in
     (scratch / "tmp").mkdir()
     (scratch / "here").mkdir()
     env = {key: value for key, value in os.environ.items() if key != "ATONCE_SERVERS"}
