@@ -13,12 +13,15 @@ help:
 	@echo "make docs    regenerate the reference pages and pictures from the code"
 	@echo "make setup   only make .venv and bring what is missing"
 	@echo "make clean   remove what the project made here (.venv, .atonce, caches)"
+	@echo
+	@echo "demo, test and soak take ARGS: make demo ARGS='--html demo.html', make test ARGS='tests/unit -q'"
 
 setup:
 	@scripts/setup
 
 demo: setup
-	@$(BIN)/atonce demo
+	@echo "• running the demo: one pipeline, four levels, killed and recovered"
+	@$(BIN)/atonce demo $(ARGS)
 
 test:
 	@scripts/setup --test
@@ -37,12 +40,13 @@ soak:
 	@$(PYTEST) -m soak --timeout=3600 $(ARGS)
 
 bench: setup
-	@echo "• running the benchmarks"
+	@echo "• running the benchmarks: broker, copy, latency, price, postgres, growth"
 	@for what in broker copy latency price postgres growth; do $(BIN)/atonce bench $$what || exit 1; done
 
 docs: setup
-	@echo "• regenerating docs/reference and docs/pictures"
+	@echo "• regenerating docs/reference, docs/pictures, the tables of docs/broker.md and the file map of ARCHITECTURE.md"
 	@$(BIN)/python scripts/docs.py
+	@$(BIN)/python -m atonce.broker.reference docs/broker.md
 
 clean:
 	@echo "• removing .venv, .venv-*, .atonce and caches"
