@@ -50,5 +50,5 @@ docs: setup
 
 clean:
 	@echo "• removing .venv, .venv-*, .atonce and caches"
-	@rm -rf .venv .venv-* .atonce .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/*.egg-info spark-warehouse
+	@rm -rf .venv .venv-* .atonce .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/*.egg-info spark-warehouse metastore_db derby.log
 	@find src tests examples bench scripts -name __pycache__ -type d -prune -exec rm -rf {} +
