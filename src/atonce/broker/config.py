@@ -203,6 +203,7 @@ BROKER = (
     _int("group.consumer.max.heartbeat.interval.ms", 15000, "Its upper limit.", 1),
     _int("group.consumer.max.size", MAX_INT, "Most members of a group, new protocol.", 1),
     Setting("group.consumer.assignors", Kind.LIST, "uniform,range", "Server-side assignors, the default first.", choices=("uniform", "range")),
+    Setting("group.consumer.migration.policy", Kind.STRING, "bidirectional", "Whether groups with members may change over to the new protocol, or back.", choices=("disabled", "upgrade", "downgrade", "bidirectional")),
     _int("offsets.retention.minutes", 10080, "Offsets of a group without members are kept this long.", 1),
     _long("offsets.retention.check.interval.ms", 600000, "How often expired offsets are looked for.", 1),
     _int("offset.metadata.max.bytes", 4096, "Longest metadata of an offset.", 0),

@@ -57,6 +57,11 @@ class ClassicGroup:
     new_member_added: bool = False  # since the initial rebalance delay was last extended
     journaled: bool = False  # whether a group record, or an offset, speaks of it
 
+    @property
+    def rebalance_due(self) -> bool:
+        """Members without a leader were left behind by a group of the new protocol (`mixed_requests.py`)."""
+        return self.state is ClassicState.STABLE and self.leader is None and bool(self.members)
+
     def go(self, state: ClassicState, now_ms: int) -> None:
         check_classic_transition(self.group_id, self.state, state)
         self.state = state

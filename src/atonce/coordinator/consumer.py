@@ -99,7 +99,8 @@ class ConsumerGroup:
         if member_id not in self.members:
             return ErrorCode.unknown_member_id
         if epoch != self.current(member_id).epoch:
-            return ErrorCode.illegal_generation if transactional else ErrorCode.stale_member_epoch
+            classic = transactional or self.members[member_id].classic is not None
+            return ErrorCode.illegal_generation if classic else ErrorCode.stale_member_epoch
         return ErrorCode.none
 
     def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:

@@ -13,6 +13,7 @@ from atonce.coordinator.wire import Reader, Writer
 
 _GROUP, _MEMBER, _TARGET, _TARGET_MEMBER, _CURRENT = 3, 5, 6, 7, 8
 _TAG_METADATA_HASH = 0
+_TAG_CLASSIC = 0
 
 T = TypeVar("T")
 
@@ -33,6 +34,14 @@ class ConsumerGroupEpoch:
     metadata_hash: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ClassicPart:
+    """What is kept of a member that speaks the classic protocol in a group of the new one."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
     """What a member says of itself."""
@@ -45,6 +54,7 @@ class Subscription:
     regex: str | None
     rebalance_timeout_ms: int
     assignor: str | None
+    classic: ClassicPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +167,31 @@ def _encode_subscription(subscription: Subscription) -> bytes:
     writer = _value().string(subscription.instance_id).string(subscription.rack_id)
     writer.string(subscription.client_id).string(subscription.client_host)
     writer.array(subscription.topics, Writer.string).string(subscription.regex)
-    return writer.i32(subscription.rebalance_timeout_ms).string(subscription.assignor).tags().done()
+    writer.i32(subscription.rebalance_timeout_ms).string(subscription.assignor)
+    return writer.tags(_classic_tag(subscription.classic)).done()
+
+
+def _classic_tag(classic: ClassicPart | None) -> dict[int, bytes]:
+    if classic is None:
+        return {}
+    # A nullable struct: one byte says that it is there.
+    writer = Writer.tag().i8(1).i32(classic.session_timeout_ms)
+    writer.array(classic.protocols, lambda w, item: w.string(item[0]).blob(item[1]).tags())
+    return {_TAG_CLASSIC: writer.tags().done()}
+
+
+def _read_classic(tags: dict[int, bytes]) -> ClassicPart | None:
+    content = tags.get(_TAG_CLASSIC)
+    if content is None or content[:1] != b"\x01":
+        return None
+    reader = Reader.tag(content[1:])
+
+    def protocol(r: Reader) -> tuple[str, bytes]:
+        name, metadata = r.string(), r.blob()
+        r.tags()
+        return name, metadata
+
+    return ClassicPart(reader.i32(), tuple(reader.array(protocol)))
 
 
 def _decode_subscription(reader: Reader) -> Subscription:
@@ -170,6 +204,7 @@ def _decode_subscription(reader: Reader) -> Subscription:
         regex=reader.nullable_string(),
         rebalance_timeout_ms=reader.i32(),
         assignor=reader.nullable_string(),
+        classic=_read_classic(reader.tags()),
     )
 
 

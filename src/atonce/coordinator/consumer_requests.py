@@ -16,6 +16,7 @@ from atonce.coordinator.consumer_records import (
     ConsumerGroupEpoch,
     ConsumerMemberRecord,
     ConsumerRecord,
+    Current,
     CurrentAssignment,
     Subscription,
     TargetAssignment,
@@ -27,6 +28,8 @@ from atonce.coordinator.reconcile import flat, reconcile
 from atonce.coordinator.states import MemberState
 from atonce.coordinator.timers import Timers
 from atonce.coordinator.turn import TimerKey, Turn
+
+MEMBER_TIMERS = ("consumer-session", "consumer-revoke", "consumer-join", "consumer-sync")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +83,7 @@ class ConsumerRequests:
             self._check(request)
             if group is None and request.epoch != 0:
                 raise _Refused(ErrorCode.group_id_not_found, f"Group {request.group_id} not found.")
-            draft = _Draft(turn, group.copy() if group is not None else ConsumerGroup(group_id=request.group_id))
+            draft = Draft(turn, group.copy() if group is not None else ConsumerGroup(group_id=request.group_id))
             if request.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
                 return self._leave(draft, request)
             return self._stay(draft, request)
@@ -122,26 +125,12 @@ class ConsumerRequests:
 
     # -- stay ---------------------------------------------------------------------------------------------------
 
-    def _stay(self, draft: _Draft, request: HeartbeatRequest) -> HeartbeatAnswer:
+    def _stay(self, draft: Draft, request: HeartbeatRequest) -> HeartbeatAnswer:
         group = draft.group
         member_id = self._identify(draft, request)
         before = group.current(member_id)
         subscribed_anew = self._subscribe(draft, request, member_id)
-        hashed = metadata_hash(group.subscribed_topics(self._topics), self._topics)
-        if subscribed_anew or hashed != group.metadata_hash:
-            draft.bump(hashed)
-        if group.epoch > group.target_epoch:
-            self._assign(draft)
-        current = reconcile(
-            before,
-            group.targets.get(member_id, ()),
-            group.target_epoch,
-            group.owned_by_others(member_id),
-            request.owned,
-        )
-        stepped = current != group.currents.get(member_id)
-        if stepped:
-            draft.emit(CurrentAssignment(group.group_id, member_id, current))
+        current, stepped = self._advance(draft, member_id, before, request.owned, subscribed_anew)
         self._schedule(draft.turn, group, member_id, stepped=stepped)
         subscribed = request.topics is not None or request.regex is not None
         told_all = request.rebalance_timeout_ms > 0 and subscribed and request.owned is not None
@@ -153,7 +142,24 @@ class ConsumerRequests:
             assignment=current.assigned if tell else None,
         )
 
-    def _identify(self, draft: _Draft, request: HeartbeatRequest) -> str:
+    def _advance(
+        self, draft: Draft, member_id: str, before: Current, owned: Assignment | None, subscribed_anew: bool
+    ) -> tuple[Current, bool]:
+        """The member's next step towards its target, assigned anew if need be; and whether it is one."""
+        group = draft.group
+        hashed = metadata_hash(group.subscribed_topics(self._topics), self._topics)
+        if subscribed_anew or hashed != group.metadata_hash:
+            draft.bump(hashed)
+        if group.epoch > group.target_epoch:
+            self._assign(draft)
+        target, taken = group.targets.get(member_id, ()), group.owned_by_others(member_id)
+        current = reconcile(before, target, group.target_epoch, taken, owned)
+        stepped = current != group.currents.get(member_id)
+        if stepped:
+            draft.emit(CurrentAssignment(group.group_id, member_id, current))
+        return current, stepped
+
+    def _identify(self, draft: Draft, request: HeartbeatRequest) -> str:
         """Whose heartbeat this is, with its epoch checked. A new member is added by its subscription, later."""
         group = draft.group
         member_id = request.member_id or self._new_id()
@@ -161,7 +167,8 @@ class ConsumerRequests:
         if known_as is not None and known_as != member_id:
             if request.epoch != 0:
                 raise _Refused(ErrorCode.fenced_instance_id, f"Instance {request.instance_id} is member {known_as}.")
-            if group.current(known_as).epoch != STATIC_LEAVE_EPOCH:
+            # One that still speaks the classic protocol cannot say that it will be back under the new one.
+            if group.current(known_as).epoch != STATIC_LEAVE_EPOCH and group.members[known_as].classic is None:
                 message = f"Static member {known_as} with instance id {request.instance_id} has not left."
                 raise _Refused(ErrorCode.unreleased_instance_id, message)
             self._replace_static(draft, known_as, member_id)
@@ -190,7 +197,7 @@ class ConsumerRequests:
             )
         return member_id
 
-    def _replace_static(self, draft: _Draft, old_id: str, new_id: str) -> None:
+    def _replace_static(self, draft: Draft, old_id: str, new_id: str) -> None:
         """A static member came back: its target and what it had are its own again."""
         group = draft.group
         group_id, subscription = group.group_id, group.members[old_id]
@@ -201,7 +208,7 @@ class ConsumerRequests:
             draft.emit(TargetAssignment(group_id, new_id, target))
         draft.emit(CurrentAssignment(group_id, new_id, replace(current, epoch=0, previous_epoch=0)))
 
-    def _subscribe(self, draft: _Draft, request: HeartbeatRequest, member_id: str) -> bool:
+    def _subscribe(self, draft: Draft, request: HeartbeatRequest, member_id: str) -> bool:
         """Keep what the member says of itself; whether the group has to be assigned anew for it."""
         group = draft.group
         old = group.members.get(member_id)
@@ -223,7 +230,7 @@ class ConsumerRequests:
             draft.emit(ConsumerMemberRecord(group.group_id, member_id, new))
         return old is None or (new.topics, new.regex) != (old.topics, old.regex)
 
-    def _assign(self, draft: _Draft) -> None:
+    def _assign(self, draft: Draft) -> None:
         """The target assignment for the new group epoch."""
         group = draft.group
         candidates: dict[str, Candidate] = {}
@@ -245,7 +252,7 @@ class ConsumerRequests:
 
     # -- leave --------------------------------------------------------------------------------------------------
 
-    def _leave(self, draft: _Draft, request: HeartbeatRequest) -> HeartbeatAnswer:
+    def _leave(self, draft: Draft, request: HeartbeatRequest) -> HeartbeatAnswer:
         group, member_id = draft.group, request.member_id
         if request.instance_id is not None:
             known_as = group.static_member(request.instance_id)
@@ -271,23 +278,24 @@ class ConsumerRequests:
             return
         if kind == "consumer-revoke" and group.current(member_id).state is not MemberState.UNREVOKED_PARTITIONS:
             return
-        self._remove(_Draft(turn, group.copy()), member_id)
+        self._remove(Draft(turn, group.copy()), member_id)
 
-    def _remove(self, draft: _Draft, member_id: str) -> None:
+    def _remove(self, draft: Draft, member_id: str) -> None:
         self._forget(draft, member_id)
         draft.bump(metadata_hash(draft.group.subscribed_topics(self._topics), self._topics))
 
-    def _forget(self, draft: _Draft, member_id: str) -> None:
+    def _forget(self, draft: Draft, member_id: str) -> None:
         group_id = draft.group.group_id
-        self._timers.cancel(("consumer-session", group_id, member_id))
-        self._timers.cancel(("consumer-revoke", group_id, member_id))
+        for kind in MEMBER_TIMERS:
+            self._timers.cancel((kind, group_id, member_id))
         draft.emit(CurrentAssignment(group_id, member_id, None))
         draft.emit(TargetAssignment(group_id, member_id, None))
         draft.emit(ConsumerMemberRecord(group_id, member_id, None))
 
     def _schedule(self, turn: Turn, group: ConsumerGroup, member_id: str, *, stepped: bool) -> None:
         """Each time a member is asked to give partitions back, it has its whole rebalance time-out to do so."""
-        session_ms = self._config.group_consumer_session_timeout_ms
+        classic = group.members[member_id].classic
+        session_ms = classic.session_timeout_ms if classic else self._config.group_consumer_session_timeout_ms
         self._timers.set(("consumer-session", group.group_id, member_id), turn.now_ms + session_ms)
         revoke: TimerKey = ("consumer-revoke", group.group_id, member_id)
         if group.current(member_id).state is not MemberState.UNREVOKED_PARTITIONS:
@@ -301,7 +309,7 @@ class ConsumerRequests:
             self._schedule(turn, group, member_id, stepped=True)
 
 
-class _Draft:
+class Draft:
     """A decision in the making: every record is applied to a copy of the group, so that the next one sees it."""
 
     def __init__(self, turn: Turn, group: ConsumerGroup) -> None:

@@ -21,10 +21,11 @@ from atonce.coordinator.consumer_records import (
     TargetAssignment,
     TargetEpoch,
 )
-from atonce.coordinator.consumer_requests import ConsumerRequests, HeartbeatAnswer, HeartbeatRequest, tombstones
+from atonce.coordinator.consumer_requests import HeartbeatAnswer, HeartbeatRequest, tombstones
 from atonce.coordinator.decision import Decision, Deferred, ProducerIdAndEpoch, TopicPartition, Topics
 from atonce.coordinator.group_config import GroupConfig
 from atonce.coordinator.group_records import GroupRecord, OffsetRecord
+from atonce.coordinator.mixed_requests import MixedRequests
 from atonce.coordinator.offset_requests import (
     FetchedOffset,
     OffsetRequests,
@@ -72,7 +73,7 @@ class GroupCoordinator:
         self._tokens = count(1)
         self._groups: dict[str, Group] = {}
         self._classic = ClassicRequests(config, self._timers, lambda: next(self._tokens), new_id)
-        self._consumer = ConsumerRequests(config, topics, self._timers, new_id)
+        self._consumer = MixedRequests(config, topics, self._timers, new_id)
         self._offsets = OffsetRequests(config)
 
     # -- classic members ----------------------------------------------------------------------------------------
@@ -91,8 +92,7 @@ class GroupCoordinator:
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             if group.members:
-                error = ErrorCode.unknown_member_id if request.member_id else ErrorCode.inconsistent_group_protocol
-                return turn.decide(JoinAnswer(error=error, member_id=request.member_id))
+                return turn.decide(self._consumer.join_classic(turn, group, request))
             # Nobody is left who speaks the new protocol: the group goes back to the classic one, with its offsets.
             turn.records += tombstones(group)
             group = None
@@ -107,6 +107,9 @@ class GroupCoordinator:
 
     def sync_group(self, now_ms: int, request: SyncRequest) -> Decision[SyncAnswer]:
         turn = Turn(now_ms)
+        mixed = self.describe_consumer_group(request.group_id)
+        if mixed is not None:
+            return turn.decide(self._consumer.sync_classic(turn, mixed, request))
         group = self._classic_group(request.group_id)
         if group is None:
             return turn.decide(SyncAnswer(error=_no_group(request.group_id)))
@@ -117,6 +120,9 @@ class GroupCoordinator:
         self, now_ms: int, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> Decision[ErrorCode]:
         turn = Turn(now_ms)
+        mixed = self.describe_consumer_group(group_id)
+        if mixed is not None:
+            return turn.decide(self._consumer.heartbeat_classic(turn, mixed, member_id, instance_id, generation))
         group = self._classic_group(group_id)
         if group is None:
             return turn.decide(_no_group(group_id))
@@ -127,6 +133,11 @@ class GroupCoordinator:
     ) -> Decision[list[ErrorCode]]:
         """Members as (member id, instance id); one answer for each."""
         turn = Turn(now_ms)
+        mixed = self.describe_consumer_group(group_id)
+        if mixed is not None:
+            answers = self._consumer.leave_classic(turn, mixed, members)
+            self._consumer.downgrade(turn, mixed)
+            return turn.decide(answers)
         group = self._classic_group(group_id)
         if group is None:
             return turn.decide([_no_group(group_id)] * len(members))
@@ -142,15 +153,28 @@ class GroupCoordinator:
         turn = Turn(now_ms)
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) or group is None:
-            return turn.decide(self._consumer.heartbeat(turn, group, request))
+            answer = self._consumer.heartbeat(turn, group, request)
+            if group is not None and request.epoch < 0 and answer.error is ErrorCode.none:
+                self._consumer.downgrade(turn, group)
+            return turn.decide(answer)
         if group.state is not ClassicState.EMPTY or group.pending_joins:
-            message = f"Group {request.group_id} is not a consumer group."
-            return turn.decide(HeartbeatAnswer(error=ErrorCode.group_id_not_found, message=message))
+            return turn.decide(self._upgrade(turn, group, request))
         # An empty classic group changes over; its offsets stay.
         answer = self._consumer.heartbeat(turn, None, request)
         if answer.error is ErrorCode.none:
             turn.records.insert(0, GroupRecord(request.group_id, None))
         return turn.decide(answer)
+
+    def _upgrade(self, turn: Turn, old: ClassicGroup, request: HeartbeatRequest) -> HeartbeatAnswer:
+        """A member of the new protocol joins a classic group: the group changes over with all its members."""
+        group = self._consumer.upgraded(turn, old) if request.epoch == 0 else None
+        if group is None:
+            message = f"Group {request.group_id} is not a consumer group."
+            return HeartbeatAnswer(error=ErrorCode.group_id_not_found, message=message)
+        answer = self._consumer.heartbeat(turn, group, request)
+        if answer.error is ErrorCode.none:
+            self._consumer.upgrade_begun(turn, old, group)
+        return answer
 
     # -- offsets ------------------------------------------------------------------------------------------------
 
@@ -304,6 +328,7 @@ class GroupCoordinator:
             self._expire_offsets(turn)
         elif isinstance(group := self._groups.get(group_id), ConsumerGroup):
             self._consumer.timed_out(turn, group, member_id, kind)
+            self._consumer.downgrade(turn, group)
         elif group is not None:
             self._classic_timer(turn, kind, group, member_id)
         return turn.decide(None)
@@ -317,6 +342,8 @@ class GroupCoordinator:
             self._classic.sync_timed_out(turn, group)
         elif kind == "pending":
             self._classic.forget_pending(turn, group, member_id)
+        elif kind == "rebalance" and group.rebalance_due:
+            self._classic.prepare_rebalance(turn, group)
 
     def _expire_offsets(self, turn: Turn) -> None:
         """Offsets age while nobody uses them; a group that has nothing left is forgotten."""
@@ -381,6 +408,8 @@ class GroupCoordinator:
                 continue
             for member in group.members.values():
                 self._classic.heard_from(turn, group, member)
+            if group.rebalance_due:
+                self._timers.set(("rebalance", group.group_id, ""), now_ms)
         self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
 
 

@@ -17,7 +17,7 @@ API_KEY = 69
 MIN_VERSION = 0
 MAX_VERSION = 1
 
-_NEW_PROTOCOL_MEMBER = 1
+_CLASSIC_MEMBER, _NEW_PROTOCOL_MEMBER = 0, 1
 
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
@@ -63,7 +63,7 @@ def _member(broker: Any, group: ConsumerGroup, member_id: str) -> dict[str, Any]
         "subscribed_topic_regex": subscription.regex,
         "assignment": {"topic_partitions": _named(broker, current.assigned)},
         "target_assignment": {"topic_partitions": _named(broker, group.targets.get(member_id, ()))},
-        "member_type": _NEW_PROTOCOL_MEMBER,
+        "member_type": _NEW_PROTOCOL_MEMBER if subscription.classic is None else _CLASSIC_MEMBER,
     }
 
 
