@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from atonce.client.topic import SINK_ONLY, SOURCE_ONLY
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -36,31 +38,26 @@ def options(value: type) -> list[Option]:
             continue
         if not told.get(name):
             raise SystemExit(f"{value.__module__}.{value.__name__}: {name} has no words; say what it means")
-        found.append(Option(name, _kind(tree, name), _default(value, name, parameter), told[name]))
+        kind = _kind(tree, name, str(parameter.annotation))
+        found.append(Option(name, kind, _default(value, name, parameter), told[name]))
     return found
 
 
 # Fields of Pipeline that read, transform, map_arrow and write fill in.
-_BUILT_BY_METHODS = {"Pipeline": ("source", "sink", "mode", "transforms", "arrow", "arrow_schema")}
-# Of the fields of Kafka, these are for one use only; the rest are for both.
-_SOURCE_ONLY = ("pattern", "assign", "start", "headers", "isolation", "fail_on_data_loss", "options")
-_SINK_ONLY = (
-    "partitioner", "compression", "acks", "create", "partitions", "on_error", "dead_letter", "progress_topic",
-    "transaction_timeout_ms",
-)  # fmt: skip
+_BUILT_BY_METHODS = {"Pipeline": ("source", "sink", "mode", "transforms", "arrow", "arrow_schema", "places")}
 
 
 def for_use(value: type, what: str) -> list[Option]:
     if value.__name__ != "Kafka":
         return options(value)
-    other = _SINK_ONLY if what == "source" else _SOURCE_ONLY
+    other = SINK_ONLY if what == "source" else SOURCE_ONLY
     return [option for option in options(value) if option.name not in other]
 
 
 def with_use(value: type) -> list[Option]:
     if value.__name__ != "Kafka":
         return options(value)
-    use = {**dict.fromkeys(_SOURCE_ONLY, "Source: "), **dict.fromkeys(_SINK_ONLY, "Sink: ")}
+    use = {**dict.fromkeys(SOURCE_ONLY, "Source: "), **dict.fromkeys(SINK_ONLY, "Sink: ")}
     return [dataclasses.replace(each, words=use.get(each.name, "") + each.words) for each in options(value)]
 
 
@@ -103,7 +100,7 @@ def head(value: type) -> str:
     return "\n".join(kept).strip()
 
 
-def _kind(tree: ast.ClassDef, name: str) -> str:
+def _kind(tree: ast.ClassDef, name: str, inherited: str) -> str:
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
             return ast.unparse(node.annotation)
@@ -111,7 +108,7 @@ def _kind(tree: ast.ClassDef, name: str) -> str:
             for argument in (*node.args.args, *node.args.kwonlyargs):
                 if argument.arg == name and argument.annotation is not None:
                     return ast.unparse(argument.annotation)
-    return ""
+    return inherited
 
 
 def _default(value: type, name: str, parameter: inspect.Parameter) -> str:

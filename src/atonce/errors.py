@@ -59,6 +59,9 @@ class DataLossError(RefusedError):
 class UndeliverableRow(RefusedError):
     """A row cannot be delivered: too large, wrong type, or null where null is not allowed."""
 
+    located = False
+    """Whether the message already says where in the input the row stands."""
+
 
 class CorruptLogError(RefusedError):
     """A log is damaged before its recovery point; file and position are in the message."""

@@ -10,19 +10,17 @@ effectively-once the rows and the ledger row in one transaction
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import SinkTraits
-from atonce.ledger.timer import AUTO_COMMIT_INTERVAL_S
 from atonce.sinks.contract import Identity, OpenSink
-from atonce.sinks.sql_options import absorbs_repetition, age_s, check_options, names, needs
+from atonce.sinks.sql_options import TableOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Postgres:
+class Postgres(TableOptions):
     """A table in PostgreSQL.
 
     url         `postgresql://user:password@host:port/database`, or libpq's `host=… dbname=…`
@@ -40,33 +38,11 @@ class Postgres:
 
     url: str = field(repr=False)
     table: str
-    mode: str = "append"
-    key: str | Sequence[str] | None = None
-    order_by: str | Sequence[str] | None = None
-    create: bool = False
-    dedupe: str | None = None
-    dedupe_keep: str | float | None = None
-    on_error: str = "stop"
-    dead_letter: str | None = None
-    timer_s: float = AUTO_COMMIT_INTERVAL_S
 
     def __post_init__(self) -> None:
         if not self.table or not self.url:
             raise UsageError("Postgres needs a url and a table")
-        check_options(self)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return names(self.key)
-
-    @property
-    def orders(self) -> tuple[str, ...]:
-        return names(self.order_by)
-
-    @property
-    def keep_s(self) -> float | None:
-        """`dedupe_keep` in seconds."""
-        return age_s(self.dedupe_keep)
+        self.check_options()
 
     @property
     def where(self) -> str:
@@ -85,16 +61,15 @@ class Postgres:
         return SinkTraits(
             name=f"PostgreSQL table {self.table}",
             atomic=True,
-            idempotent=absorbs_repetition(self),
+            idempotent=self.absorbs_repetition,
             fenced=True,
             ledger=f"the row of the pipeline in atonce_ledger, beside {self.table} in {self.where}",
             why="rows and progress are written in one transaction of the database, fenced by the ledger's owner epoch",
-            needs=needs(self),
+            needs=self.needs(self.table),
         )
 
     def describe(self) -> str:
-        by = f" upsert by {', '.join(self.keys)}" if self.keys else ""
-        return f"PostgreSQL table {self.table} at {self.where}{by}"
+        return f"PostgreSQL table {self.table} at {self.where}{self.manner()}"
 
     def check(self) -> None:
         import psycopg

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from atonce.errors import UsageError
-from atonce.sinks.postgres_task import NUMBERING, ROW_COLUMN, TASK_COLUMN
+from atonce.sinks.postgres_task import NUMBERING
 from atonce.sinks.postgres_types import Column, TableColumn, for_existing_column, for_new_table, inspect
 from atonce.sinks.sql_bad_rows import POSITION
+from atonce.sinks.sql_task import ROW_COLUMN, TASK_COLUMN
 
 if TYPE_CHECKING:
     from atonce.sinks.postgres import Postgres

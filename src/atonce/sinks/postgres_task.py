@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +12,12 @@ import pyarrow as pa
 from atonce.sinks.postgres_copy import encode, string_buffers, valid_rows
 from atonce.sinks.postgres_kernels import BAD_UTF8, NUL_BYTE, TOO_LONG, check_text, hex_to_uuid
 from atonce.sinks.postgres_types import Column
-from atonce.sinks.sql_bad_rows import bad_row, rows_at
-from atonce.sinks.sql_intake import BAD, DATA, DEAD, Feed
+from atonce.sinks.sql_intake import DATA, Feed
+from atonce.sinks.sql_task import ROW_COLUMN, TASK_COLUMN, set_aside, stream
 
 ROWS_PER_FRAME = 8_192
 """Small enough that the encoder's scattered writes stay in the processor's cache."""
 
-TASK_COLUMN, ROW_COLUMN = "atonce_task", "atonce_row"
 NUMBERING = (
     Column(name=TASK_COLUMN, spark="bigint", wire="int8", sql="bigint"),
     Column(name=ROW_COLUMN, spark="bigint", wire="int8", sql="bigint"),
@@ -40,41 +38,14 @@ class CopyTask:
     dead_letter: bool
 
     def run(self, batches: Iterator[Any]) -> Iterator[Any]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        partition, attempt = context.partitionId(), context.taskAttemptId()
-        # Asked for before the first row is read: an attempt that fails while reading its input counts as one, too.
-        feed = Feed(self.address, self.token, partition, attempt)
-        try:
-            seen = 0
-            for batch in batches:
-                for at in range(0, batch.num_rows, ROWS_PER_FRAME):
-                    piece = batch.slice(at, ROWS_PER_FRAME)
-                    self._send(feed, piece, partition, seen)
-                    seen += piece.num_rows
-            feed.finish()
-        finally:
-            feed.close()
-        found = [[partition], [attempt], [feed.rows], [feed.bytes]]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(values, pa.int64()) for values in found],
-            names=["partition", "attempt", "row_count", "byte_count"],
-        )
+        return stream(self.address, self.token, batches, ROWS_PER_FRAME, self._send)
 
     def _send(self, feed: Feed, piece: Any, partition: int, first_row: int) -> None:
         arrays = list(piece.columns[: self.copied])
         numbers = np.arange(first_row, first_row + piece.num_rows, dtype=np.int64)
         bad = find_bad(arrays, self.columns[: self.copied])
         if bad:
-            rows = rows_at(piece, [c.name for c in self.columns], sorted(bad))
-            found = [bad_row(row, bad[index]) for row, index in zip(rows, sorted(bad), strict=True)]
-            if not self.dead_letter:
-                feed.send(BAD, json.dumps(found[0]).encode())
-                raise ValueError(f"undeliverable row: {found[0]['reason']}")
-            feed.send(DEAD, json.dumps(found).encode())
-            keep = np.ones(piece.num_rows, bool)
-            keep[list(bad)] = False
+            keep = set_aside(feed, piece, [c.name for c in self.columns], bad, dead_letter=self.dead_letter)
             arrays = [array.filter(pa.array(keep)) for array in arrays]
             numbers = numbers[keep]
         columns = self.columns[: self.copied]

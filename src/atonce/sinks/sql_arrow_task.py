@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from atonce.sinks.sql_bad_rows import bad_row, rows_at
-from atonce.sinks.sql_intake import BAD, DATA, DEAD, Feed
+from atonce.sinks.sql_intake import DATA, Feed
+from atonce.sinks.sql_task import ROW_COLUMN, TASK_COLUMN, set_aside, stream
 
 ROWS_PER_FRAME = 16_384
 
@@ -28,47 +27,20 @@ class ArrowTask:
     dead_letter: bool
 
     def run(self, batches: Iterator[Any]) -> Iterator[Any]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        partition, attempt = context.partitionId(), context.taskAttemptId()
-        # Asked for before the first row is read: an attempt that fails while reading its input counts as one, too.
-        feed = Feed(self.address, self.token, partition, attempt)
-        try:
-            seen = 0
-            for batch in batches:
-                for at in range(0, batch.num_rows, ROWS_PER_FRAME):
-                    piece = batch.slice(at, ROWS_PER_FRAME).rename_columns(list(self.names))
-                    self._send(feed, piece, partition, seen)
-                    seen += piece.num_rows
-            feed.finish()
-        finally:
-            feed.close()
-        found = [[partition], [attempt], [feed.rows], [feed.bytes]]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(values, pa.int64()) for values in found],
-            names=["partition", "attempt", "row_count", "byte_count"],
-        )
+        return stream(self.address, self.token, batches, ROWS_PER_FRAME, self._send)
 
     def _send(self, feed: Feed, piece: Any, partition: int, first_row: int) -> None:
+        piece = piece.rename_columns(list(self.names))
         numbers = np.arange(first_row, first_row + piece.num_rows, dtype=np.int64)
         bad = self._find_bad(piece)
         if bad:
-            places = sorted(bad)
-            rows = rows_at(piece, self.names, places)
-            found = [bad_row(row, bad[place]) for row, place in zip(rows, places, strict=True)]
-            if not self.dead_letter:
-                feed.send(BAD, json.dumps(found[0]).encode())
-                raise ValueError(f"undeliverable row: {found[0]['reason']}")
-            feed.send(DEAD, json.dumps(found).encode())
-            keep = np.ones(piece.num_rows, bool)
-            keep[places] = False
+            keep = set_aside(feed, piece, self.names, bad, dead_letter=self.dead_letter)
             piece, numbers = piece.filter(pa.array(keep)), numbers[keep]
         if not len(numbers):
             return
         task = pa.array(np.full(len(numbers), partition, np.int64))
         whole = pa.RecordBatch.from_arrays(
-            [*piece.columns, task, pa.array(numbers)], names=[*self.names, "atonce_task", "atonce_row"]
+            [*piece.columns, task, pa.array(numbers)], names=[*self.names, TASK_COLUMN, ROW_COLUMN]
         )
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, whole.schema) as writer:

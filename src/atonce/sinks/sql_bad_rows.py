@@ -49,17 +49,20 @@ def bad_row(row: Mapping[str, Any], reason: str) -> dict[str, Any]:
 
 def undeliverable(bad: Mapping[str, Any], table: str, batch: Batch) -> UndeliverableRow:
     """What stops the pipeline: where the row stands in the input, why it does not fit, and what can be done."""
-    if bad.get("offset") is not None:
+    located = bad.get("offset") is not None
+    if located:
         topic = f"topic {bad['topic']}, " if bad.get("topic") else ""
         where = f"{topic}partition {bad.get('partition')}, offset {bad['offset']}"
     else:
-        where = f"batch {batch.plan.batch_id}{_span(batch)} (keep the columns partition and offset to have it named)"
+        where = f"batch {batch.plan.batch_id}{_span(batch)}"
     shown = str(bad.get("row", ""))
     shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
-    return UndeliverableRow(
+    error = UndeliverableRow(
         f"a row cannot be delivered to {table}: {bad['reason']}. It comes from {where}. Row: {shown}. Nothing of the "
         'batch was delivered. Next: repair it in the transform, or set on_error="dead-letter" to put such rows aside.'
     )
+    error.located = located
+    return error
 
 
 def _span(batch: Batch) -> str:

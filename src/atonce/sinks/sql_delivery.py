@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from atonce.errors import AttemptAborted, OutcomeUnknown, RetriableError
-from atonce.ledger.progress import Progress
+from atonce.errors import AttemptAborted, OutcomeUnknown, RetriableError, UndeliverableRow
+from atonce.ledger.progress import Plan, Progress
 from atonce.ledger.sql import SqlLedger, matches
 from atonce.ledger.timer import AUTO_COMMIT_INTERVAL_S, TimedCommits
 from atonce.sinks.contract import Batch, Identity, Moment
@@ -24,6 +24,10 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
 _log = logging.getLogger("atonce")
 _Result = TypeVar("_Result")
+
+
+class _TakenBack(Exception):
+    """Ends a transaction that was only a trial."""
 
 
 class Store(Protocol):
@@ -126,6 +130,21 @@ class OpenSqlSink:
         self._ledger.recorded(progress)
         batch.watch("committed", {"rows": rows})
         return rows
+
+    def refuses(self, df: Any, encoded: bool) -> bool:
+        """Whether a row of `df` cannot be delivered: it is written, and taken back."""
+
+        def work(connection: Any) -> None:
+            self._store.write(connection, Batch(df=df, plan=Plan(query_id="", batch_id=-1, start={}, end={})))
+            raise _TakenBack
+
+        try:
+            self._transaction(work)
+        except UndeliverableRow:
+            return True
+        except _TakenBack:
+            pass
+        return False
 
     def settle(self) -> None:
         """Rows are visible once their transaction is answered; what can be behind is the timer."""

@@ -7,20 +7,18 @@ are never blocked (write-ahead log), and a commit is on disk when it returns (`s
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import SinkTraits
-from atonce.ledger.timer import AUTO_COMMIT_INTERVAL_S
 from atonce.sinks.contract import Identity, OpenSink
-from atonce.sinks.sql_options import absorbs_repetition, age_s, check_options, names, needs
+from atonce.sinks.sql_options import TableOptions
 
 
 @dataclass(frozen=True, slots=True)
-class SQLite:
+class SQLite(TableOptions):
     """A table in a SQLite file. The options are those of `Postgres`; a missing file is made, a missing table too.
 
     path        the database file
@@ -38,50 +36,28 @@ class SQLite:
 
     path: str | Path
     table: str
-    mode: str = "append"
-    key: str | Sequence[str] | None = None
-    order_by: str | Sequence[str] | None = None
-    create: bool = True
-    dedupe: str | None = None
-    dedupe_keep: str | float | None = None
-    on_error: str = "stop"
-    dead_letter: str | None = None
-    timer_s: float = AUTO_COMMIT_INTERVAL_S
+    create: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.table or not str(self.path):
             raise UsageError("SQLite needs a path and a table")
         if str(self.path) == ":memory:":
             raise UsageError("SQLite needs a file: progress kept in memory would not survive the process")
-        check_options(self)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return names(self.key)
-
-    @property
-    def orders(self) -> tuple[str, ...]:
-        return names(self.order_by)
-
-    @property
-    def keep_s(self) -> float | None:
-        """`dedupe_keep` in seconds."""
-        return age_s(self.dedupe_keep)
+        self.check_options()
 
     def traits(self) -> SinkTraits:
         return SinkTraits(
             name=f"SQLite table {self.table}",
             atomic=True,
-            idempotent=absorbs_repetition(self),
+            idempotent=self.absorbs_repetition,
             fenced=True,
             ledger=f"the row of the pipeline in atonce_ledger, in {self.path}",
             why="rows and progress are written in one transaction of the file, fenced by the ledger's owner epoch",
-            needs=(*needs(self), "a local disk: SQLite's locks do not hold on network file systems"),
+            needs=(*self.needs(self.table), "a local disk: SQLite's locks do not hold on network file systems"),
         )
 
     def describe(self) -> str:
-        by = f" upsert by {', '.join(self.keys)}" if self.keys else ""
-        return f"SQLite table {self.table} in {self.path}{by}"
+        return f"SQLite table {self.table} in {self.path}{self.manner()}"
 
     def check(self) -> None:
         from atonce.sinks.sqlite_store import connect

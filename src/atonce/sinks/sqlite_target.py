@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from atonce.errors import UsageError
 from atonce.sinks.sql_bad_rows import POSITION
+from atonce.sinks.sql_task import ROW_COLUMN, TASK_COLUMN
 
 if TYPE_CHECKING:
     from atonce.sinks.sqlite import SQLite
 
 STAGING = "temp.atonce_stage"
-TASK_COLUMN, ROW_COLUMN = "atonce_task", "atonce_row"
 
 _TYPES = {
     "boolean": "INTEGER",
