@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from atonce.client.topic import SINK_ONLY, SOURCE_ONLY
 from atonce.errors import UsageError
 from atonce.pipeline import ARROW_SCHEMA, Pipeline
 
@@ -139,6 +140,7 @@ def load(path: Path | str) -> tuple[Pipeline, dict[str, Any]]:
     mode = plain.get("mode", Value(None, 1))
     sink = _part(file, keys["sink"], "sink", SINKS)
     pipeline = _told(file, mode.line, lambda: pipeline.write(sink, mode=mode.data))
+    pipeline = replace(pipeline, places={part: f"{path}:{keys[part][0]}" for part in ("source", "sink")})
     return pipeline, {"metrics": plain["metrics"].data} if "metrics" in plain else {}
 
 
@@ -206,14 +208,17 @@ def _part(file: File, found: tuple[int, yaml.Node], what: str, kinds: dict[str, 
     kind, (kind_line, body) = next(iter(chosen.items()))
     module, _, name = kinds[kind].partition(":")
     make = getattr(importlib.import_module(module), name)
-    allowed = [each for each in inspect.signature(make).parameters if not each.startswith("_")]
+    parameters = inspect.signature(make).parameters
+    elsewhere = (SINK_ONLY if what == "source" else SOURCE_ONLY) if kind == "kafka" else ()
+    allowed = [each for each in parameters if each not in elsewhere]
+    connector = CONNECTOR_OPTIONS if what == "source" else ()
     given = file.mapping(body, f"{what}.{kind}")
     arguments: dict[str, Any] = {}
     for key, (key_line, value) in given.items():
         if key in allowed:
-            arguments[key] = file.plain(value)
-        elif kind == "kafka" and (key in CONNECTOR_OPTIONS or "." in key):
-            home = "options" if key in CONNECTOR_OPTIONS else "config"
+            arguments[key] = _number(file.plain(value), str(parameters[key].annotation))
+        elif kind == "kafka" and (key in connector or "." in key):
+            home = "options" if key in connector else "config"
             arguments.setdefault(home, {})[key.removeprefix("kafka.")] = _as_text(file.plain(value))
         else:
             raise file.error(
@@ -239,6 +244,13 @@ def _told(file: File, line: int, make: Callable[[], Any]) -> Any:
 
 def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _number(value: Any, annotation: str) -> Any:
+    """What came from the environment is text; where only a number or a truth value is taken, it is read as one."""
+    if isinstance(value, str) and set(annotation.replace(" ", "").split("|")) <= {"int", "float", "bool", "None"}:
+        return yaml.safe_load(value)
+    return value
 
 
 def _nearest(key: str, allowed: tuple[str, ...]) -> str:

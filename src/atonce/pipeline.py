@@ -60,6 +60,8 @@ class Pipeline:
     arrow_schema: str = field(default=ARROW_SCHEMA, kw_only=True)
     say: Callable[[str], None] = field(default=print, kw_only=True, repr=False, compare=False)
     """Where words to the user go."""
+    places: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
+    """Where source and sink stand in a file, so that what is wrong with them can be found there."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -127,9 +129,7 @@ class Pipeline:
         """Rewinds a stopped pipeline to `earliest`, `latest` or offsets. Returns where the old checkpoint went."""
         with broker_for(self.source, self.sink, self.say) as servers:
             here = self if servers is None else self.at(servers)
-            source, sink = here._parts()
-            source.check()
-            sink.check()
+            source, sink = here._checked_parts()
             kafka = here.source if isinstance(here.source, Kafka) else None
             return rewind(
                 name=self.name,
@@ -184,9 +184,7 @@ class Pipeline:
         require(self.level, source.traits(), sink.traits())
         with broker_for(self.source, self.sink, self.say) as servers:
             here = self if servers is None else self.at(servers)
-            source, sink = here._parts()
-            source.check()
-            sink.check()
+            source, sink = here._checked_parts()
             run = Run(here._job(source, sink, available_now), session(here.master, here.spark))
             try:
                 yield run
@@ -206,6 +204,17 @@ class Pipeline:
             missing = "read(source)" if self.source is None else "write(sink)"
             raise UsageError(f"pipeline {self.name!r} has no {missing} yet")
         return as_source(self.source), as_sink(self.sink)
+
+    def _checked_parts(self) -> tuple[Source, Sink]:
+        """Both can be reached and hold what they must; nothing is started before."""
+        source, sink = self._parts()
+        for what, part in (("source", source), ("sink", sink)):
+            try:
+                part.check()
+            except UsageError as error:
+                place = self.places.get(what)
+                raise type(error)(f"{place}: {error}") if place else error from None
+        return source, sink
 
     def _job(self, source: Source, sink: Sink, available_now: bool) -> Job:
         kafka_in = self.source if isinstance(self.source, Kafka) else None

@@ -22,7 +22,9 @@ PRELOADED = (
     "pyspark.worker",
     "pyspark.sql.pandas.types",
     "atonce.engine.source",
+    "atonce.client.fetch",
     "atonce.sinks.kafka_send",
+    "atonce.sinks.postgres_task",
 )
 
 

@@ -28,13 +28,21 @@ class Beginning:
     """The checkpoint is new while the ledger already holds batches: only a stateless pipeline may go on like that."""
 
 
+def planned_words(checkpoint: Checkpoint) -> str:
+    """How far the checkpoint has planned, for people who must compare it with a ledger; empty when there is none."""
+    planned = checkpoint.planned()
+    if planned is None:
+        return ""
+    end = checkpoint.end(planned)
+    return f"The checkpoint {checkpoint.path} has planned batch {planned}{f', up to {dict(end)}' if end else ''}."
+
+
 def refuse_without_ledger(checkpoint: Checkpoint, name: str) -> None:
     if checkpoint.planned() is not None:
         raise LedgerMismatch(
-            f"the checkpoint {checkpoint.path} planned batch {checkpoint.planned()}, but the ledger holds nothing "
-            f"for pipeline "
-            f"{name!r}: it expired, was deleted, or belongs to another sink. What was delivered is unknown, so nothing "
-            f"is. Next: restore the ledger, or begin again with `atonce reset {name} --to earliest|latest|OFFSETS`."
+            f"the ledger holds nothing for pipeline {name!r}: it expired, was deleted, or belongs to another sink. "
+            f"{planned_words(checkpoint)} What was delivered is unknown, so nothing is. Next: restore the ledger, or "
+            f"begin again with `atonce reset {name} --to earliest|latest|OFFSETS`."
         )
 
 

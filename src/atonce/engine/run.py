@@ -15,7 +15,7 @@ from atonce.engine.delivery import Deliverer, Stopping
 from atonce.engine.locate import locate
 from atonce.engine.mirror import Mirror
 from atonce.engine.observer import Event, Observer, Silent, Step
-from atonce.engine.resume import Beginning, refuse_recreated, refuse_without_ledger, resume
+from atonce.engine.resume import Beginning, planned_words, refuse_recreated, refuse_without_ledger, resume
 from atonce.engine.statefulness import default_mode, is_stateful
 from atonce.errors import (
     AtOnceError,
@@ -201,7 +201,10 @@ class Run:
             self._deliverer.stop(ABORT_WITHIN_S)
 
     def _begin(self, source_ids: dict[str, str]) -> Beginning:
-        recorded = self._sink.claim()
+        try:
+            recorded = self._sink.claim()
+        except LedgerMismatch as error:
+            raise LedgerMismatch(f"{error} {planned_words(self._checkpoint)}".rstrip()) from None
         if recorded is None:
             refuse_without_ledger(self._checkpoint, self.job.name)
             first = self.job.source.first_positions()
@@ -235,7 +238,7 @@ class Run:
         """The same error with the input record's partition and offset, where both ends can tell."""
         refuses, load_range = getattr(self._sink, "refuses", None), getattr(self.job.source, "load_range", None)
         plan = self._deliverer.plan if self._deliverer is not None else None
-        if refuses is None or load_range is None or plan is None or plan.stateful:
+        if failure.located or refuses is None or load_range is None or plan is None or plan.stateful:
             return failure
         options = self.job.load_options(self._sink)
 

@@ -6,8 +6,9 @@ Two homes, chosen by where the input is:
     publishing, other cluster    there is no such partition here, so offset and token stand on the output topic,
                                  on partition 0 and, when the positions need more room, on the next ones
 
-A token holds instance, query id, batch id, topic id and fingerprint. Offsets without a token of ours were written by
-something else (a tool that reset the group): they are refused, since going on from them could lose or double data.
+A token holds instance, query id, batch id, topic id, fingerprint and the offset. Offsets without a token of ours, or
+beside what their token says, were written by something else (a tool that reset the group): they are refused, since
+going on from them could lose or double data (F27).
 """
 
 from __future__ import annotations
@@ -49,9 +50,11 @@ class KafkaLedger:
         if not committed:
             return None
         tokens = {tp: _parse(c.metadata) for tp, c in committed.items()}
-        foreign = sorted(tp for tp, token in tokens.items() if token is None)
+        foreign = sorted(tp for tp, token in tokens.items() if token is None or token.get("o") != committed[tp].offset)
         if foreign:
-            places = ", ".join(f"{tp.topic}/{tp.partition} at {committed[tp].offset}" for tp in foreign[:8])
+            places = ", ".join(
+                f"{tp.topic}/{tp.partition} at {committed[tp].offset}{_written(tokens[tp])}" for tp in foreign[:8]
+            )
             raise LedgerMismatch(
                 f"group {self.group!r} holds offsets that this pipeline did not write: {places}. A tool has reset "
                 f"them, or "
@@ -70,7 +73,7 @@ class KafkaLedger:
         offsets = {}
         for place, at in progress.positions.items():
             topic, _, index = place.rpartition("/")
-            token = _token(progress, {"t": progress.source_ids.get(topic, "")})
+            token = _token(progress, {"t": progress.source_ids.get(topic, ""), "o": at})
             offsets[TopicPartition(topic, int(index))] = Committed(offset=at, metadata=token)
         return offsets
 
@@ -91,7 +94,8 @@ class KafkaLedger:
             separators=(",", ":"),
             sort_keys=True,
         )
-        room = _CHUNK - len(_token(progress, {}))
+        at = progress.batch_id + 1
+        room = _CHUNK - len(_token(progress, {"o": at}))
         chunks = [body[at : at + room] for at in range(0, len(body), room)]
         if len(chunks) > self.on_partitions:
             raise UsageError(
@@ -102,7 +106,7 @@ class KafkaLedger:
             )
         return {
             TopicPartition(topic, index): Committed(
-                offset=progress.batch_id + 1, metadata=_token(progress, {"n": len(chunks), "c": chunk})
+                offset=at, metadata=_token(progress, {"o": at, "n": len(chunks), "c": chunk})
             )
             for index, chunk in enumerate(chunks)
         }
@@ -156,6 +160,10 @@ def _parse(metadata: str) -> dict[str, object] | None:
     except ValueError:
         return None
     return token if isinstance(token, dict) and token.get("v") == _VERSION and "i" in token else None
+
+
+def _written(token: Mapping[str, object] | None) -> str:
+    return f" (it wrote {token['o']})" if token is not None and "o" in token else ""
 
 
 def _progress(token: Mapping[str, object], positions: Positions | None, source_ids: Mapping[str, str]) -> Progress:

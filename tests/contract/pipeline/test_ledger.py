@@ -18,7 +18,7 @@ from atonce.client.cluster import Cluster
 from atonce.client.offsets import Committed, TopicPartition, commit
 from atonce.engine.observer import Event, Step
 from atonce.errors import LedgerMismatch, UsageError
-from tests.contract.pipeline.parts import Watcher, consume, produce
+from tests.contract.pipeline.parts import Watcher, consume, produce, sqlite_output
 
 Make = Callable[..., atonce.Pipeline]
 
@@ -92,11 +92,40 @@ def test_group_that_a_tool_has_reset_is_refused(pipe: Make, embedded: str) -> No
     pipeline.run(available_now=True)
     with Cluster(embedded) as cluster:
         commit(cluster, pipeline.name, {TopicPartition(pipeline.name, 0): Committed(offset=3)})
-    with pytest.raises(LedgerMismatch, match=rf"{pipeline.name}/0 at 3.*atonce reset"):
+    both = rf"{pipeline.name}/0 at 3.*atonce reset.*has planned batch 0, up to .*'{pipeline.name}/0': 20"
+    with pytest.raises(LedgerMismatch, match=both):
         pipeline.run(available_now=True)
     pipeline.reset("earliest")
     pipeline.run(available_now=True)
     assert Counter(delivered(pipeline, embedded)) == Counter(expected(40) * 2)
+
+
+def test_database_restored_with_its_ledger_is_gone_on_from(embedded: str, scratch: Path, spark: Any) -> None:
+    """F27: output and ledger are one, so what the restored ledger says is what the restored output holds."""
+    name = f"restored-{uuid.uuid4().hex[:8]}"
+    with Cluster(embedded) as cluster:
+        create_topic(cluster, name, partitions=2)
+    made = sqlite_output(name, embedded, scratch, "")
+    pipeline = (
+        atonce.Pipeline(name, checkpoint=str(scratch / name))
+        .read(atonce.Kafka(name, servers=embedded))
+        .transform("SELECT CAST(value AS STRING) AS value FROM input")
+        .write(made.sink)
+    )
+    produce(embedded, name, range(20), partitions=2)
+    pipeline.run(available_now=True)
+    file = Path(made.sink.path)
+    shutil.copy(file, scratch / "backup.db")
+    produce(embedded, name, range(20, 40), partitions=2)
+    pipeline.run(available_now=True)
+    for suffix in ("-wal", "-shm"):
+        Path(f"{file}{suffix}").unlink(missing_ok=True)
+    shutil.copy(scratch / "backup.db", file)
+    produce(embedded, name, range(40, 50), partitions=2)
+    said: list[str] = []
+    replace(pipeline, say=said.append).run(available_now=True)
+    assert sorted(made.values()) == expected(50)
+    assert "Going on from the ledger" in said[0] and f"'{name}/0': 10" in said[0]
 
 
 def test_recreated_input_topic_is_refused(pipe: Make, embedded: str) -> None:

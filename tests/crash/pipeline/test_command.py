@@ -80,7 +80,7 @@ def test_newer_instance_takes_over_and_sigterm_ends_it_cleanly(embedded: str, sc
     [
         (("guarantee: effectively-once", "guarantee: twice"), "pipeline.yaml:2: guarantee 'twice' is not one of"),
         (("trans", "tarns"), "pipeline.yaml:4: 'tarnsform' is not a key"),
-        (("topic: missing,", "topic: elsewhere,"), "topic 'elsewhere' does not exist"),
+        (("topic: missing,", "topic: elsewhere,"), "pipeline.yaml:3: topic 'elsewhere' does not exist"),
     ],
 )
 def test_mistake_ends_with_exit_code_2_and_starts_nothing(
@@ -103,4 +103,4 @@ def test_unreachable_server_ends_with_exit_code_2(scratch: Path) -> None:
         [*ATONCE, "run", str(file)], cwd=scratch, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 2
-    assert "127.0.0.1:1" in done.stderr
+    assert f"{file}:3: no Kafka broker answers at 127.0.0.1:1" in done.stderr

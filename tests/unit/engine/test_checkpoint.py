@@ -87,7 +87,7 @@ def test_new_pipeline_has_no_plan(folder: Folder) -> None:
 
 def test_checkpoint_without_ledger_is_refused(folder: Folder) -> None:
     folder.plan(0, at(5))
-    with pytest.raises(LedgerMismatch, match=r"planned batch 0.*ledger holds nothing.*atonce reset orders"):
+    with pytest.raises(LedgerMismatch, match=r"ledger holds nothing.*has planned batch 0.*atonce reset orders"):
         refuse_without_ledger(folder.checkpoint, "orders")
 
 

@@ -67,6 +67,15 @@ def test_group_without_offsets_is_an_empty_ledger() -> None:
     assert OUTPUT.progress({TopicPartition("elsewhere", 0): Committed(offset=3)}) is None
 
 
+def test_offsets_that_a_tool_has_moved_together_with_their_token_are_refused_with_both_positions() -> None:
+    """F27."""
+    for ledger, place, wrote in ((INPUT, TopicPartition("orders", 0), 10), (OUTPUT, TopicPartition("out", 0), 8)):
+        offsets = dict(ledger.offsets(progress()))
+        offsets[place] = Committed(offset=3, metadata=offsets[place].metadata)
+        with pytest.raises(LedgerMismatch, match=rf"{place} at 3 \(it wrote {wrote}\).*atonce reset orders"):
+            ledger.progress(offsets)
+
+
 @pytest.mark.parametrize("metadata", ["", "checkpoint", json.dumps({"v": 99, "i": "x"}), "[1]"])
 def test_offsets_that_a_tool_has_reset_are_refused(metadata: str) -> None:
     """F27: a group reset by a tool carries no token of ours."""

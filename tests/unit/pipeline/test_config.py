@@ -57,6 +57,10 @@ def test_a_whole_file_becomes_a_pipeline(scratch: Path) -> None:
             ("topic: orders,", "topik: orders,"),
             r"orders.yaml:3: 'topik' is not a key of source.kafka; allowed are topic.*mean 'topic'",
         ),
+        (
+            ("topic: orders,", "topic: orders, compression: zstd,"),
+            r"orders.yaml:3: 'compression' is not a key of source.kafka; allowed are topic",
+        ),
         (("topic: orders,", "topic: 'or ders',"), r"orders.yaml:3: 'or ders' is not a topic name"),
         (("trigger: 5 seconds", "trigger: continuous 1 second"), r"orders.yaml:6: trigger .* is refused: continuous"),
         (("name: orders\n", ""), r"orders.yaml:1: the key 'name' is missing"),
@@ -81,6 +85,15 @@ def test_fingerprint_tells_what_changed_and_not_where_the_cluster_is(scratch: Pa
     other, _ = load(written(scratch, GOOD.replace("upper(", "lower(")))
     parts = zip(before.fingerprint().split(), other.fingerprint().split(), strict=True)
     assert [one.split(":")[0] for one, two in parts if one != two] == ["transform"]
+
+
+def test_numbers_from_the_environment_are_numbers_and_secrets_stay_text(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COUNT", "8")
+    text = GOOD.replace('"kafka.security.protocol": SSL', 'partitions: "${COUNT}", "kafka.sasl.password": "${COUNT}"')
+    pipeline, _ = load(written(scratch, text))
+    assert (pipeline.sink.partitions, pipeline.sink.config) == (8, {"sasl.password": "8"})
 
 
 def test_missing_file_is_told(scratch: Path) -> None:
