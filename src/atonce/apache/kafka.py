@@ -39,7 +39,9 @@ class ApacheKafka:
         data: Path | str | None = None,
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, str] | None = None,
+        listeners: Mapping[str, int] | None = None,
     ) -> None:
+        """`listeners`: further ones of node 1, security protocol → port; their secrets go into `settings`."""
         if nodes not in (1, 3):
             raise UsageError(f"nodes must be 1 or 3, got {nodes}: two nodes cannot outvote one that failed")
         self.nodes = list(range(1, nodes + 1))
@@ -48,6 +50,7 @@ class ApacheKafka:
         self._controller_port = dict(zip(self.nodes, ports[nodes:], strict=True))
         self.port = {node: first + node - 1 if first else ports[node - 1] for node in self.nodes}
         self._settings = dict(settings or {})
+        self._listeners = dict(listeners or {})
         self._scratch = data is None
         self.data = scratch_directory("kafka") if data is None else Path(data).absolute()
         self._children: dict[int, Child] = {}
@@ -194,15 +197,23 @@ class ApacheKafka:
     def _node_settings(self, node: int) -> dict[str, str]:
         copies = min(3, len(self.nodes))
         in_sync = 2 if len(self.nodes) == 3 else 1
+        more = self._listeners if node == 1 else {}
         voters = ",".join(f"{each}@{self._host}:{self._controller_port[each]}" for each in self.nodes)
         return {
             "process.roles": "broker,controller",
             "node.id": str(node),
             "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "listeners": f"PLAINTEXT://{self._host}:{self.port[node]},"
-            f"CONTROLLER://{self._host}:{self._controller_port[node]}",
+            "listener.security.protocol.map": ",".join(
+                ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *(f"{name}:{name}" for name in more)]
+            ),
+            "listeners": ",".join(
+                [
+                    f"PLAINTEXT://{self._host}:{self.port[node]}",
+                    f"CONTROLLER://{self._host}:{self._controller_port[node]}",
+                    *(f"{name}://{self._host}:{port}" for name, port in more.items()),
+                ]
+            ),
             "log.dirs": str(self._folder(node) / "log"),
             "default.replication.factor": str(copies),
             "min.insync.replicas": str(in_sync),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,8 @@ _MODES: dict[Guarantee, Mode] = {
 }
 _MAX_TIMEOUT_MS = 900_000
 _MAX_MESSAGE_BYTES = 1_048_588
+TOPICS_LOOKED_AT_EVERY_S = 30.0
+"""An encoder that runs inside the source (`map_arrow`) learns of new partitions at the next start only."""
 
 
 class KafkaOpenSink:
@@ -50,8 +53,9 @@ class KafkaOpenSink:
         )
         self._owner = Owner(self._cluster, identity, self._ledger(), kafka.transaction_timeout_ms)
         self._lease = LeaseServer(spark.conf.get("spark.driver.host", "127.0.0.1"))
-        self._timer = TimedCommits(self._owner.commit)
+        self._timer = TimedCommits(self._owner.commit, kafka.auto_commit_interval_ms / 1000)
         self._lock = threading.Lock()
+        self._looked_at = time.monotonic()
 
     def claim(self) -> Progress | None:
         return self._owner.claim()
@@ -165,7 +169,18 @@ class KafkaOpenSink:
             ) from None
         self._owner.begin(min(most, self._owner.timeout_ms * 4))
 
+    def _look_at_topics(self) -> None:
+        """Partitions that were added meanwhile are written to, as by any producer after `metadata.max.age.ms`."""
+        if time.monotonic() - self._looked_at < TOPICS_LOOKED_AT_EVERY_S:
+            return
+        for name in self._topics:
+            found = self._cluster.topic(name, refresh=True)
+            if found is not None:
+                self._topics[name] = len(found.partitions)
+        self._looked_at = time.monotonic()
+
     def _send(self, batch: Batch, task: SendTask, timeout_ms: int | None) -> Report:
+        self._look_at_topics()
         watch = Watch(self._spark, self._lease if task.lease else None, timeout_ms, contest=task.mode == "transaction")
         report = Attempt(batch, self.encoder(), task).run(watch)
         for note in report.notes:

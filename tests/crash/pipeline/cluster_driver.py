@@ -34,6 +34,9 @@ def main() -> None:
     told = json.loads(sys.argv[1])
     kafka_attempt.SMALL_BATCH_ROWS = 0
     source = atonce.Kafka(told["name"], servers=told["servers"], options={"maxOffsetsPerTrigger": "100"})
+    sink: Any = atonce.Kafka(f"{told['name']}-out", servers=told["servers"])
+    if told["postgres"]:
+        sink = atonce.Postgres(told["postgres"], table=f"out_{told['name'].replace('-', '_')}", create=True)
     spark = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     (
         atonce.Pipeline(
@@ -41,7 +44,7 @@ def main() -> None:
         )
         .read(source)
         .transform(slow)
-        .write(atonce.Kafka(f"{told['name']}-out", servers=told["servers"]))
+        .write(sink)
         .run(available_now=True)
     )
 

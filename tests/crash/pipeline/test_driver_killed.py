@@ -1,4 +1,4 @@
-"""The driver is SIGKILLed between any two steps of a delivery, and started again (F1, F2, F6, F7; S4 to S7, S18, S24).
+"""The driver is SIGKILLed between any two steps of a delivery, and started again (F1, F2, F6, F7, F8; S4 to S7, S18, S24).
 
 One victim process holds many pipelines at their steps at once, so that one kill tries them all.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
+from atonce.client.offsets import committed
 from atonce.engine.observer import Step
 from atonce.guarantee import Guarantee
 from atonce.local.child import Child
@@ -31,11 +33,15 @@ ONE_COMMIT = (
     Step.COMMITTED,
     Step.DELIVERED,
 )
+FAST_TIMER_MS, SLOW_TIMER_MS = "50", "3600000"
 CASES = [
-    *[(Guarantee.EFFECTIVELY_ONCE, "kafka", step) for step in ONE_COMMIT],
-    *[(Guarantee.EFFECTIVELY_ONCE, "sqlite", step) for step in (Step.OUTPUT_DONE, Step.COMMITTED)],
-    *[(Guarantee.AT_MOST_ONCE, "kafka", step) for step in (Step.PROGRESS_DONE, Step.DELIVERED)],
-    *[(Guarantee.AT_LEAST_ONCE, "kafka", step) for step in (Step.OUTPUT_DONE, Step.DELIVERED)],
+    # First, so that the fast timer has long fired when the last one is held.
+    (Guarantee.NONE, "kafka", Step.OUTPUT_BEGUN, FAST_TIMER_MS),
+    (Guarantee.NONE, "kafka", Step.OUTPUT_DONE, SLOW_TIMER_MS),
+    *[(Guarantee.EFFECTIVELY_ONCE, "kafka", step, "") for step in ONE_COMMIT],
+    *[(Guarantee.EFFECTIVELY_ONCE, "sqlite", step, "") for step in (Step.OUTPUT_DONE, Step.COMMITTED)],
+    *[(Guarantee.AT_MOST_ONCE, "kafka", step, "") for step in (Step.PROGRESS_DONE, Step.DELIVERED)],
+    *[(Guarantee.AT_LEAST_ONCE, "kafka", step, "") for step in (Step.OUTPUT_DONE, Step.DELIVERED)],
 ]
 RECORDS = 40
 
@@ -49,8 +55,9 @@ def killed(embedded: str, scratch: Path) -> list[dict[str, str]]:
             "level": level,
             "sink": sink,
             "step": step,
+            "timer_ms": timer_ms,
         }
-        for level, sink, step in CASES
+        for level, sink, step, timer_ms in CASES
     ]
     with Cluster(embedded) as cluster:
         for case in cases:
@@ -63,8 +70,17 @@ def killed(embedded: str, scratch: Path) -> list[dict[str, str]]:
         log=scratch / "victim.log",
     ) as victim:
         victim.wait_for_line("held", timeout_s=600)
+        wait_for_the_timer(embedded, cases[0]["name"])
         victim.kill()
     return cases
+
+
+def wait_for_the_timer(servers: str, group: str) -> None:
+    """Until the group's offsets say that all input was dealt with, although the output is held."""
+    deadline = time.monotonic() + 60
+    with Cluster(servers) as cluster:
+        while sum(max(0, found.offset) for found in committed(cluster, group, require_stable=True).values()) < RECORDS:
+            assert time.monotonic() < deadline, "the timer has not fired"
 
 
 @pytest.mark.timeout(900)
@@ -83,6 +99,10 @@ def test_driver_killed_at_every_step_keeps_its_guarantee(
             expected = (20, 0)  # F6: progress was recorded, the output never written
         if case["level"] == Guarantee.AT_LEAST_ONCE and case["step"] == Step.OUTPUT_DONE:
             expected = (0, 20)  # F7: the output was written, progress never recorded
+        if case["timer_ms"] == FAST_TIMER_MS:
+            expected = (20, 0)  # F8: the timer fired before the output was written
+        if case["timer_ms"] == SLOW_TIMER_MS:
+            expected = (0, 40)  # F8: both batches were written, and the timer had never fired
         if (lost, doubled) != expected:
             wrong.append(f"{case['name']}: lost {lost}, doubled {doubled}, expected {expected}")
     assert not wrong

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import atonce
@@ -21,12 +22,15 @@ PER_BATCH = 20
 def pipeline(case: dict[str, str], servers: str, scratch: str) -> atonce.Pipeline:
     """The same for the victim and for the recovery."""
     make = {"kafka": kafka_output, "sqlite": sqlite_output}[case["sink"]]
+    sink = make(case["name"], servers, Path(scratch), "").sink
+    if case.get("timer_ms"):
+        sink = replace(sink, auto_commit_interval_ms=int(case["timer_ms"]))
     source = atonce.Kafka(case["name"], servers=servers, options={"maxOffsetsPerTrigger": str(PER_BATCH)})
     return (
         atonce.Pipeline(case["name"], case["level"], checkpoint=str(Path(scratch) / f"checkpoint-{case['name']}"))
         .read(source)
         .transform("SELECT CAST(key AS STRING) AS key, CAST(value AS STRING) AS value FROM input")
-        .write(make(case["name"], servers, Path(scratch), "").sink)
+        .write(sink)
     )
 
 
@@ -43,8 +47,6 @@ class Hold:
 
 
 def main() -> None:
-    from dataclasses import replace
-
     told = json.loads(sys.argv[1])
     session("local[2]")
     held = threading.Semaphore(0)
