@@ -141,6 +141,22 @@ class ClassicRebalance:
                 self._forget(group, group.members[member_id])
         self.prepare_rebalance(turn, group)
 
+    def left_behind(self, group: ClassicGroup, since_ms: int) -> None:
+        """Members that a group of the new protocol has left behind: to be rebalanced, and heard of in the meantime."""
+        self._timers.set(("rebalance", group.group_id, ""), since_ms)
+        for member in group.members.values():
+            self._timers.set(("session", group.group_id, member.member_id), since_ms + member.session_timeout_ms)
+
+    def cancel_timers(self, group: ClassicGroup) -> None:
+        """The group is gone, or is one of the new protocol now."""
+        self._initial_left_ms.pop(group.group_id, None)
+        for kind in ("join", "sync", "rebalance"):
+            self._timers.cancel((kind, group.group_id, ""))
+        for member_id in group.members:
+            self._timers.cancel(("session", group.group_id, member_id))
+        for member_id in group.pending_joins:
+            self._timers.cancel(("pending", group.group_id, member_id))
+
     # -- members ------------------------------------------------------------------------------------------------
 
     def heard_from(self, turn: Turn, group: ClassicGroup, member: ClassicMember) -> None:

@@ -286,8 +286,6 @@ class ConsumerRequests:
 
     def _forget(self, draft: Draft, member_id: str) -> None:
         group_id = draft.group.group_id
-        for kind in MEMBER_TIMERS:
-            self._timers.cancel((kind, group_id, member_id))
         draft.emit(CurrentAssignment(group_id, member_id, None))
         draft.emit(TargetAssignment(group_id, member_id, None))
         draft.emit(ConsumerMemberRecord(group_id, member_id, None))

@@ -21,7 +21,7 @@ from atonce.coordinator.consumer_records import (
     TargetAssignment,
     TargetEpoch,
 )
-from atonce.coordinator.consumer_requests import HeartbeatAnswer, HeartbeatRequest, tombstones
+from atonce.coordinator.consumer_requests import MEMBER_TIMERS, HeartbeatAnswer, HeartbeatRequest, tombstones
 from atonce.coordinator.decision import Decision, Deferred, ProducerIdAndEpoch, TopicPartition, Topics
 from atonce.coordinator.group_config import GroupConfig
 from atonce.coordinator.group_records import GroupRecord, OffsetRecord
@@ -53,6 +53,7 @@ Group = ClassicGroup | ConsumerGroup
 _CONSUMER_RECORDS = (ConsumerGroupEpoch, ConsumerMemberRecord, CurrentAssignment, TargetAssignment, TargetEpoch)
 
 _EXPIRY_TIMER: TimerKey = ("offsets", "", "")
+_RETRY_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +328,8 @@ class GroupCoordinator:
         if key == _EXPIRY_TIMER:
             self._expire_offsets(turn)
         elif isinstance(group := self._groups.get(group_id), ConsumerGroup):
+            # Due again if the journal cannot take the decision; a member that is gone has no timers (see apply).
+            self._timers.set(key, now_ms + _RETRY_MS)
             self._consumer.timed_out(turn, group, member_id, kind)
             self._consumer.downgrade(turn, group)
         elif group is not None:
@@ -384,7 +387,10 @@ class GroupCoordinator:
             if group is None:
                 group = self._groups[record.group_id] = ClassicGroup(group_id=record.group_id)
             group.install(record.snapshot)
+            if group.rebalance_due:
+                self._classic.left_behind(group, record.snapshot.state_ms)
         elif group is not None:
+            self._classic.cancel_timers(group)
             del self._groups[record.group_id]
 
     def _apply_consumer(self, record: ConsumerRecord) -> None:
@@ -398,6 +404,9 @@ class GroupCoordinator:
                 return  # of a group that is gone: compaction has left its tombstones
             group = self._groups[record.group_id] = ConsumerGroup(group_id=record.group_id)
         group.apply(record)
+        if isinstance(record, ConsumerMemberRecord) and record.subscription is None:
+            for kind in MEMBER_TIMERS:
+                self._timers.cancel((kind, record.group_id, record.member_id))
 
     def recovered(self, now_ms: int) -> None:
         """The journal was read to its end: give every member a session's time to be heard of."""
@@ -408,8 +417,6 @@ class GroupCoordinator:
                 continue
             for member in group.members.values():
                 self._classic.heard_from(turn, group, member)
-            if group.rebalance_due:
-                self._timers.set(("rebalance", group.group_id, ""), now_ms)
         self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
 
 

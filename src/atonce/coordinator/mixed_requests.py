@@ -38,7 +38,7 @@ from atonce.coordinator.consumer_records import (
     TargetEpoch,
     assignment,
 )
-from atonce.coordinator.consumer_requests import MEMBER_TIMERS, ConsumerRequests, Draft
+from atonce.coordinator.consumer_requests import ConsumerRequests, Draft
 from atonce.coordinator.group_records import GroupRecord, GroupSnapshot, MemberSnapshot
 from atonce.coordinator.states import MemberState
 from atonce.coordinator.turn import Turn
@@ -94,16 +94,11 @@ class MixedRequests(ConsumerRequests):
         draft.emit(CurrentAssignment(group_id, member_id, stable))
 
     def upgrade_begun(self, turn: Turn, old: ClassicGroup, group: ConsumerGroup) -> None:
-        """Whoever waits in the classic group is sent to join again; its timers are exchanged for ours."""
-        for kind in ("join", "sync"):
-            self._timers.cancel((kind, old.group_id, ""))
-        for pending in old.pending_joins:
-            self._timers.cancel(("pending", old.group_id, pending))
+        """Whoever waits in the classic group is sent to join again."""
         for member in old.members.values():
             again = ErrorCode.rebalance_in_progress
             turn.answer(member.awaiting_join, JoinAnswer(error=again, member_id=member.member_id))
             turn.answer(member.awaiting_sync, SyncAnswer(error=again))
-            self._timers.cancel(("session", old.group_id, member.member_id))
             self._schedule(turn, group, member.member_id, stepped=False)
 
     # -- and back -----------------------------------------------------------------------------------------------
@@ -121,12 +116,6 @@ class MixedRequests(ConsumerRequests):
         # The epoch of before: members that had reached it go on with it until they join again.
         snapshot = self._classic_snapshot(turn, after, before.epoch)
         turn.records[:] = [*_removed(before, after), GroupRecord(before.group_id, snapshot)]
-        for member_id, subscription in after.members.items():
-            for kind in MEMBER_TIMERS:
-                self._timers.cancel((kind, after.group_id, member_id))
-            session_ms = subscription.classic.session_timeout_ms if subscription.classic else 0
-            self._timers.set(("session", after.group_id, member_id), turn.now_ms + session_ms)
-        self._timers.set(("rebalance", after.group_id, ""), turn.now_ms)
 
     def _classic_snapshot(self, turn: Turn, group: ConsumerGroup, generation: int) -> GroupSnapshot:
         """Without a leader: that is how a group that must be rebalanced is known again after a restart."""

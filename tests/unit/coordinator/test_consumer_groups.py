@@ -8,6 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.consumer_requests import HeartbeatAnswer
+from atonce.coordinator.decision import StorageFailed
 from atonce.coordinator.groups import GroupConfig, HeartbeatRequest
 from atonce.coordinator.reconcile import flat, grouped
 from tests.simulation.coordinator.desk import Desk
@@ -72,6 +73,21 @@ def test_member_that_falls_silent_is_removed_and_its_partitions_go_on(desk: Desk
     alive.beat()
     assert len(alive.owned) == 2
     assert silent.beat().error is ErrorCode.unknown_member_id
+
+
+def test_member_that_fell_silent_while_the_disk_was_full_is_removed_later(desk: Desk) -> None:
+    """F12: the decision could not be journaled, so nothing has happened; it is made again."""
+    silent, alive = Member(desk, "silent"), Member(desk, "alive")
+    silent.beat()
+    alive.beat()
+    desk.group_journal.full = True
+    with pytest.raises(StorageFailed):
+        desk.advance(SESSION_MS)
+    group = desk.groups.describe_consumer_group("g")
+    assert group is not None and set(group.members) == {"silent", "alive"}
+    desk.group_journal.full = False
+    desk.advance(2_000)
+    assert not group.members, "both fell silent"
 
 
 def test_member_that_does_not_give_back_in_time_is_removed(desk: Desk) -> None:

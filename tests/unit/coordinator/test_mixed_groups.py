@@ -11,7 +11,7 @@ from atonce.coordinator.classic import ClassicGroup
 from atonce.coordinator.classic_requests import JoinRequest, SyncRequest
 from atonce.coordinator.consumer import ConsumerGroup
 from atonce.coordinator.consumer_protocol import read_assignment
-from atonce.coordinator.decision import Deferred, TopicPartition
+from atonce.coordinator.decision import Deferred, StorageFailed, TopicPartition
 from atonce.coordinator.groups import GroupConfig, OffsetToCommit
 from atonce.coordinator.states import ClassicState, ConsumerState
 from atonce.coordinator.wire import Writer
@@ -226,6 +226,27 @@ def test_classic_member_that_does_not_join_again_is_removed(desk: Desk) -> None:
         new.beat()
     new.beat()
     assert names(new) == {0, 1, 2, 3}
+
+
+def test_change_that_the_journal_cannot_take_has_not_happened(desk: Desk) -> None:
+    """F12."""
+    old = alone(desk)
+    desk.group_journal.full = True
+    with pytest.raises(StorageFailed):
+        Member(desk, "new").beat()
+    desk.group_journal.full = False
+    assert isinstance(group_of(desk), ClassicGroup) and old.beat() is OK
+    new = Member(desk, "new")
+    new.beat()
+    settle(desk, old, new)
+    desk.group_journal.full = True
+    with pytest.raises(StorageFailed):
+        new.say_goodbye(-1)
+    desk.group_journal.full = False
+    assert isinstance(group_of(desk), ConsumerGroup) and old.beat() is OK
+    desk.advance(SESSION_MS)
+    desk.advance(60_000)
+    assert not group_of(desk).members, "whoever falls silent is removed, after a failed change too"
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
