@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.classic import ClassicGroup
 from atonce.coordinator.classic_rebalance import JoinAnswer, SyncAnswer
-from atonce.coordinator.classic_requests import ClassicRequests, JoinRequest, SyncRequest
+from atonce.coordinator.classic_requests import JoinRequest, SyncRequest
 from atonce.coordinator.consumer import ConsumerGroup
 from atonce.coordinator.consumer_records import (
     ConsumerGroupEpoch,
@@ -22,20 +20,16 @@ from atonce.coordinator.consumer_records import (
     TargetEpoch,
 )
 from atonce.coordinator.consumer_requests import MEMBER_TIMERS, HeartbeatAnswer, HeartbeatRequest, tombstones
-from atonce.coordinator.decision import Decision, Deferred, ProducerIdAndEpoch, TopicPartition, Topics
+from atonce.coordinator.decision import Decision, Deferred, ProducerIdAndEpoch
 from atonce.coordinator.group_config import GroupConfig
+from atonce.coordinator.group_offsets import EXPIRY_TIMER, Group, OffsetsOfGroups, group_tombstones
 from atonce.coordinator.group_records import GroupRecord, OffsetRecord
-from atonce.coordinator.mixed_requests import MixedRequests
 from atonce.coordinator.offset_requests import (
     FetchedOffset,
-    OffsetRequests,
     OffsetToCommit,
-    classic_commit_error,
-    classic_expiry,
 )
 from atonce.coordinator.states import ClassicState, ConsumerState
-from atonce.coordinator.timers import Timers
-from atonce.coordinator.turn import TimerKey, Turn
+from atonce.coordinator.turn import Turn
 from atonce.errors import InvariantError
 
 __all__ = [
@@ -48,11 +42,8 @@ __all__ = [
     "SyncRequest",
 ]
 
-Group = ClassicGroup | ConsumerGroup
-
 _CONSUMER_RECORDS = (ConsumerGroupEpoch, ConsumerMemberRecord, CurrentAssignment, TargetAssignment, TargetEpoch)
 
-_EXPIRY_TIMER: TimerKey = ("offsets", "", "")
 _RETRY_MS = 1_000
 
 
@@ -64,19 +55,7 @@ class ListedGroup:
     group_type: str
 
 
-class GroupCoordinator:
-    def __init__(
-        self, config: GroupConfig, topics: Topics, new_id: Callable[[], str] = lambda: str(uuid.uuid4())
-    ) -> None:
-        self._config = config
-        self._topics = topics
-        self._timers: Timers[TimerKey] = Timers()
-        self._tokens = count(1)
-        self._groups: dict[str, Group] = {}
-        self._classic = ClassicRequests(config, self._timers, lambda: next(self._tokens), new_id)
-        self._consumer = MixedRequests(config, topics, self._timers, new_id)
-        self._offsets = OffsetRequests(config)
-
+class GroupCoordinator(OffsetsOfGroups):
     # -- classic members ----------------------------------------------------------------------------------------
 
     def join_group(self, now_ms: int, request: JoinRequest) -> Decision[JoinAnswer]:
@@ -177,101 +156,6 @@ class GroupCoordinator:
             self._consumer.upgrade_begun(turn, old, group)
         return answer
 
-    # -- offsets ------------------------------------------------------------------------------------------------
-
-    def commit_offsets(
-        self,
-        now_ms: int,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        offsets: Sequence[OffsetToCommit],
-        *,
-        retention_ms: int = -1,
-        knows_no_group: bool = True,
-    ) -> Decision[dict[TopicPartition, ErrorCode]]:
-        """`knows_no_group`: OffsetCommit 9 and later are told GROUP_ID_NOT_FOUND, older ones ILLEGAL_GENERATION."""
-        turn = Turn(now_ms)
-        group = self._groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            error = group.commit_error(member_id, instance_id, generation, transactional=False)
-            if error is ErrorCode.stale_member_epoch and not knows_no_group:
-                error = ErrorCode.unsupported_version
-        elif group is not None:
-            error = classic_commit_error(group, member_id, instance_id, generation, transactional=False)
-        elif generation < 0:
-            error = ErrorCode.none  # a group without members, only to keep offsets in
-        else:
-            error = ErrorCode.group_id_not_found if knows_no_group else ErrorCode.illegal_generation
-        if error is not ErrorCode.none:
-            return turn.decide({offset.partition: error for offset in offsets})
-        if isinstance(group, ClassicGroup) and member_id in group.members:
-            self._classic.heard_from(turn, group, group.members[member_id])
-        return turn.decide(self._offsets.commit(turn, group_id, offsets, retention_ms=retention_ms))
-
-    def commit_offsets_in_transaction(
-        self,
-        now_ms: int,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        offsets: Sequence[OffsetToCommit],
-        producer: ProducerIdAndEpoch,
-    ) -> Decision[dict[TopicPartition, ErrorCode]]:
-        """The transaction coordinator must have said, in the same turn, that the producer's transaction is open."""
-        turn = Turn(now_ms)
-        group = self._groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            error = group.commit_error(member_id, instance_id, generation, transactional=True)
-        elif group is not None:
-            error = classic_commit_error(group, member_id, instance_id, generation, transactional=True)
-        else:
-            error = ErrorCode.none if generation < 0 else ErrorCode.illegal_generation
-        if error is not ErrorCode.none:
-            return turn.decide({offset.partition: error for offset in offsets})
-        return turn.decide(self._offsets.commit(turn, group_id, offsets), producer)
-
-    def fetch_offsets(
-        self,
-        group_id: str,
-        partitions: Iterable[TopicPartition] | None,
-        *,
-        require_stable: bool,
-        member_id: str | None = None,
-        member_epoch: int = -1,
-    ) -> Decision[tuple[ErrorCode, dict[TopicPartition, FetchedOffset]]]:
-        group = self._groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            error = group.fetch_error(member_id, member_epoch)
-            if error is not ErrorCode.none:
-                return Decision((error, {}))
-        return Decision((ErrorCode.none, self._offsets.fetch(group_id, partitions, require_stable=require_stable)))
-
-    def delete_offsets(
-        self, now_ms: int, group_id: str, partitions: Sequence[TopicPartition]
-    ) -> Decision[tuple[ErrorCode, dict[TopicPartition, ErrorCode]]]:
-        turn = Turn(now_ms)
-        group = self._groups.get(group_id)
-        if group is None:
-            error = ErrorCode.group_id_not_found if group_id else ErrorCode.invalid_group_id
-            return turn.decide((error, {}))
-        subscribed: frozenset[str] = frozenset()
-        if isinstance(group, ConsumerGroup):
-            subscribed = group.subscribed_topics(self._topics)
-        elif group.state is not ClassicState.EMPTY:
-            known = group.subscribed_topics()
-            if known is None:
-                return turn.decide((ErrorCode.non_empty_group, {}))
-            subscribed = known
-        return turn.decide((ErrorCode.none, self._offsets.delete(turn, group_id, partitions, subscribed)))
-
-    def topics_deleted(self, now_ms: int, topics: frozenset[str]) -> Decision[None]:
-        turn = Turn(now_ms)
-        self._offsets.delete_topics(turn, topics)
-        return turn.decide(None)
-
     # -- groups as administrators see them ----------------------------------------------------------------------
 
     def delete_groups(self, now_ms: int, group_ids: Sequence[str]) -> Decision[dict[str, ErrorCode]]:
@@ -285,7 +169,7 @@ class GroupCoordinator:
                 answers[group_id] = ErrorCode.non_empty_group
             else:
                 self._offsets.delete_all(turn, group_id)
-                turn.records += _group_tombstones(group)
+                turn.records += group_tombstones(group)
                 answers[group_id] = ErrorCode.none
         return turn.decide(answers)
 
@@ -325,7 +209,7 @@ class GroupCoordinator:
         self._timers.cancel(key)
         turn = Turn(now_ms)
         kind, group_id, member_id = key
-        if key == _EXPIRY_TIMER:
+        if key == EXPIRY_TIMER:
             self._expire_offsets(turn)
         elif isinstance(group := self._groups.get(group_id), ConsumerGroup):
             # Due again if the journal cannot take the decision; a member that is gone has no timers (see apply).
@@ -347,21 +231,6 @@ class GroupCoordinator:
             self._classic.forget_pending(turn, group, member_id)
         elif kind == "rebalance" and group.rebalance_due:
             self._classic.prepare_rebalance(turn, group)
-
-    def _expire_offsets(self, turn: Turn) -> None:
-        """Offsets age while nobody uses them; a group that has nothing left is forgotten."""
-        self._timers.set(_EXPIRY_TIMER, turn.now_ms + self._config.offsets_retention_check_interval_ms)
-        for group in list(self._groups.values()):
-            offsets = self._offsets.offsets.of_group(group.group_id)
-            if isinstance(group, ConsumerGroup):
-                subscribed = group.subscribed_topics(self._topics)
-                since_ms = {p: o.commit_ms for p, o in offsets.items() if p.topic not in subscribed}
-                unused = not group.members
-            else:
-                since_ms = classic_expiry(group, offsets)
-                unused = group.state is ClassicState.EMPTY and not group.pending_joins
-            if self._offsets.expire(turn, group.group_id, since_ms) and unused:
-                turn.records += _group_tombstones(group)
 
     # -- apply --------------------------------------------------------------------------------------------------
 
@@ -417,17 +286,13 @@ class GroupCoordinator:
                 continue
             for member in group.members.values():
                 self._classic.heard_from(turn, group, member)
-        self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
+        self._timers.set(EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
 
 
 def _listed(group: Group) -> ListedGroup:
     if isinstance(group, ConsumerGroup):
         return ListedGroup(group.group_id, "consumer", group.state.value, "consumer")
     return ListedGroup(group.group_id, group.protocol_type or "", group.state.value, "classic")
-
-
-def _group_tombstones(group: Group) -> list[object]:
-    return [*tombstones(group)] if isinstance(group, ConsumerGroup) else [GroupRecord(group.group_id, None)]
 
 
 def _removes(record: ConsumerRecord) -> bool:
