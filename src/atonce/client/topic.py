@@ -16,6 +16,21 @@ PARTITIONERS = ("murmur2", "crc32")
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 ON_ERROR = ("stop", "dead-letter")
 
+# Of the fields of `Kafka`, these mean something in one use only; the rest do in both.
+SOURCE_ONLY = ("pattern", "assign", "start", "headers", "isolation", "fail_on_data_loss", "options")
+SINK_ONLY = (
+    "partitioner",
+    "compression",
+    "acks",
+    "create",
+    "partitions",
+    "on_error",
+    "dead_letter",
+    "progress_topic",
+    "transaction_timeout_ms",
+    "auto_commit_interval_ms",
+)
+
 Start = str | Mapping[str, Any]
 """earliest, latest, or {topic: {partition: offset}}; {"timestamp": milliseconds} starts by time."""
 
@@ -67,6 +82,8 @@ class Kafka:
     """Where progress stands when rows choose their topic by column and the input is not on this cluster."""
     transaction_timeout_ms: int = field(default=60_000, kw_only=True)
     """How long one batch may take; not above the broker's transaction.max.timeout.ms."""
+    auto_commit_interval_ms: int = field(default=5_000, kw_only=True)
+    """How often progress is recorded under level none, as `auto.commit.interval.ms` of a consumer."""
 
     def __post_init__(self) -> None:
         if isinstance(self.assign, Mapping):
@@ -84,6 +101,10 @@ class Kafka:
         _one_of("acks", str(self.acks), ("all", "-1", "1", "0"))
         _one_of("on_error", self.on_error, ON_ERROR)
         _one_of("isolation", self.isolation, ("read_committed", "read_uncommitted"))
+        for name in ("transaction_timeout_ms", "auto_commit_interval_ms"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value <= 0:
+                raise UsageError(f"{name} {value!r} is not a number of milliseconds above 0")
         if isinstance(self.start, str):
             _one_of("start", self.start, ("earliest", "latest"))
         if self.on_error == "dead-letter" and not self.dead_letter:
