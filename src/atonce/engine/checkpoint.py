@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from atonce.engine.covered import covered
 from atonce.engine.files import files_at
 from atonce.errors import LedgerMismatch, RefusedError
 from atonce.ledger.progress import Plan, Positions
@@ -50,10 +51,23 @@ class Checkpoint:
     def plan(self, query_id: str, batch_id: int, stateful: bool) -> Plan:
         end = self.end(batch_id)
         start = self.end(batch_id - 1) if batch_id > 0 else self.first()
-        return Plan(query_id=query_id, batch_id=batch_id, start=start, end=end, stateful=stateful)
+        covers = ""
+        if end is None:
+            covers = covered(self._files, self._lines(batch_id), self._lines(batch_id - 1) if batch_id > 0 else [])
+        return Plan(query_id=query_id, batch_id=batch_id, start=start, end=end, stateful=stateful, covers=covers)
 
     def end(self, batch_id: int) -> Positions | None:
         """The end of batch N, or None when any of its sources has offsets that cannot be compared."""
+        merged: dict[str, int] = {}
+        for line in self._lines(batch_id):
+            positions = {} if line == _NO_OFFSET else self._parse(line)
+            if positions is None or any(merged.get(p, at) != at for p, at in positions.items()):
+                return None
+            merged.update(positions)
+        return merged
+
+    def _lines(self, batch_id: int) -> list[str]:
+        """The end of batch N as Spark wrote it, one line per source."""
         text = self._files.read(f"offsets/{batch_id}")
         if text is None:
             raise LedgerMismatch(
@@ -66,13 +80,7 @@ class Checkpoint:
                 f"{self.path}/offsets/{batch_id} has version {version!r}; only {_VERSION!r} is understood. "
                 "Next: run this pipeline with Spark 4.3, or begin again with `atonce reset`."
             )
-        merged: dict[str, int] = {}
-        for line in lines:
-            positions = {} if line == _NO_OFFSET else self._parse(line)
-            if positions is None or any(merged.get(p, at) != at for p, at in positions.items()):
-                return None
-            merged.update(positions)
-        return merged
+        return lines
 
     def first(self) -> Positions | None:
         """Where batch 0 began."""

@@ -13,7 +13,7 @@ from atonce.engine.checkpoint import Checkpoint
 from atonce.engine.observer import Event, Observer, Step
 from atonce.errors import AtOnceError, OutcomeUnknown, RetriableError
 from atonce.guarantee import ORDERS
-from atonce.ledger.progress import Plan, Progress
+from atonce.ledger.progress import COVERS, Plan, Progress
 from atonce.ledger.rule import Decision, decide
 from atonce.sinks.contract import Batch, Identity, Moment, OpenSink
 from atonce.sinks.task_errors import of_job
@@ -109,7 +109,7 @@ class Deliverer:
             query_id=plan.query_id,
             batch_id=plan.batch_id,
             positions=positions,
-            source_ids=self._source_ids,
+            source_ids={**self._source_ids, COVERS: plan.covers} if plan.covers else self._source_ids,
             fingerprint=self._identity.fingerprint,
             sequence=self.recorded.sequence + 1,
         )

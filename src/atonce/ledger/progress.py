@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 Positions = Mapping[str, int]
 """Input partition → next position. Kafka: "topic/0" → offset of the next record. SQL table: "table" → last id + 1."""
 
+COVERS = "covers"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -19,6 +21,8 @@ class Plan:
     """None when the source's offsets are opaque (Spark's file source, anything under `deliver`)."""
     end: Positions | None
     stateful: bool = False
+    covers: str = ""
+    """Digest of what a batch with opaque offsets covers: the same number with other input in it must be noticed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,7 @@ class Progress:
     positions: Positions | None
     """None when the source's offsets are opaque."""
     source_ids: Mapping[str, str] = field(default_factory=dict)
-    """Topic → topic id, so that a topic deleted and made again is noticed."""
+    """Topic → topic id, so that a topic deleted and made again is noticed. COVERS → the plan's, of opaque sources."""
     fingerprint: str = ""
     """Hash of source, transform, level and sink, so that a changed pipeline under the same name is noticed."""
     sequence: int = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 
 from atonce.errors import LedgerMismatch
-from atonce.ledger.progress import Plan, Positions, Progress
+from atonce.ledger.progress import COVERS, Plan, Positions, Progress
 
 
 class Decision(Enum):
@@ -45,8 +45,22 @@ def _decide_by_batch_id(plan: Plan, recorded: Progress) -> Decision:
             f"query {plan.query_id}. Positions of this source cannot be compared, so going on would guess. "
             "Next: restore the checkpoint of that query, or start over with `atonce reset`."
         )
-    if plan.batch_id <= recorded.batch_id:
+    if plan.batch_id == recorded.batch_id:
+        delivered = recorded.source_ids.get(COVERS, plan.covers)
+        if plan.covers and plan.covers != delivered:
+            raise LedgerMismatch(
+                f"the checkpoint planned batch {plan.batch_id} anew, with other input ({plan.covers}) than the batch "
+                f"{recorded.batch_id} that the ledger holds ({delivered}): it is older than the ledger. Some of its "
+                "input is delivered and some is not, so nothing was. Next: restore the checkpoint, or start over with "
+                "`atonce reset`."
+            )
         return Decision.SKIP
+    if plan.batch_id < recorded.batch_id:
+        raise LedgerMismatch(
+            f"the checkpoint planned batch {plan.batch_id}, but the ledger holds batch {recorded.batch_id}: the "
+            "checkpoint is older than the ledger, and which input its batches cover now cannot be compared. Nothing "
+            "was delivered. Next: restore the checkpoint, or start over with `atonce reset`."
+        )
     if plan.batch_id == recorded.batch_id + 1:
         return Decision.RUN
     raise LedgerMismatch(

@@ -150,3 +150,42 @@ def test_recreated_topic_is_refused_with_both_ids() -> None:
     with pytest.raises(LedgerMismatch, match=r"'t' was deleted and made again: its id is new-id.*'t/0': 7.*old-id"):
         refuse_recreated(recorded, {"t": "new-id"}, "orders")
     refuse_recreated(recorded, {"t": "old-id"}, "orders")
+
+
+def listed(folder: Folder, number: int, *paths: str, compact: bool = False) -> None:
+    """What Spark's file source writes down about the files of its log offset `number`."""
+    place = folder.root / "sources" / "0"
+    place.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"path": path, "timestamp": 1, "batchId": number}) for path in paths]
+    older = [json.dumps({"path": "file:/older", "timestamp": 1, "batchId": 0})] if compact else []
+    (place / f"{number}{'.compact' * compact}").write_text("\n".join(["v1", *older, *lines]))
+
+
+def test_a_batch_of_files_is_known_by_the_files_it_holds(folder: Folder) -> None:
+    """F21: the same number and the same log offset, planned anew with one more file, is another batch."""
+    folder.plan(0, '{"logOffset":0}')
+    folder.plan(1, '{"logOffset":1}')
+    listed(folder, 0, "file:/a")
+    listed(folder, 1, "file:/b", "file:/c")
+    before = folder.checkpoint.plan("q", 1, False)
+    assert before.end is None and before.covers
+    listed(folder, 1, "file:/c", "file:/b")
+    assert folder.checkpoint.plan("q", 1, False).covers == before.covers, "order says nothing"
+    listed(folder, 1, "file:/b", "file:/c", "file:/d")
+    assert folder.checkpoint.plan("q", 1, False).covers != before.covers
+
+
+def test_a_compacted_list_of_files_says_the_same(folder: Folder) -> None:
+    folder.plan(0, '{"logOffset":0}')
+    folder.plan(1, '{"logOffset":1}')
+    listed(folder, 1, "file:/b")
+    before = folder.checkpoint.plan("q", 1, False).covers
+    (folder.root / "sources" / "0" / "1").unlink()
+    listed(folder, 1, "file:/b", compact=True)
+    assert folder.checkpoint.plan("q", 1, False).covers == before
+
+
+def test_positions_that_can_be_compared_need_no_digest(folder: Folder) -> None:
+    folder.checkpoint.begin({"t/0": 0})
+    folder.plan(0, at(5))
+    assert folder.checkpoint.plan("q", 0, False).covers == ""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from atonce.errors import LedgerMismatch
-from atonce.ledger.progress import Plan, Positions, Progress
+from atonce.ledger.progress import COVERS, Plan, Positions, Progress
 from atonce.ledger.rule import Decision, decide
 
 
@@ -73,6 +75,21 @@ def test_opaque_batches_are_compared_by_their_ids() -> None:
     assert decide(plan(None, None, 4), ledger(None, 3)) is Decision.RUN
     with pytest.raises(LedgerMismatch, match="batches 4 to 4 are missing"):
         decide(plan(None, None, 5), ledger(None, 3))
+
+
+def test_opaque_batch_that_was_planned_anew_with_other_input_is_refused() -> None:
+    """F21: an older checkpoint gives the same number to a batch that holds more, and skipping it would lose the rest."""
+    delivered = replace(ledger(None, 3), source_ids={COVERS: "three files"})
+    same, other = replace(plan(None, None, 3), covers="three files"), replace(plan(None, None, 3), covers="five files")
+    assert decide(same, delivered) is Decision.SKIP
+    with pytest.raises(LedgerMismatch, match=r"with other input \(five files\).*\(three files\)"):
+        decide(other, delivered)
+
+
+def test_opaque_batch_older_than_the_ledger_is_refused() -> None:
+    """F21: nobody knows what it covers now."""
+    with pytest.raises(LedgerMismatch, match="planned batch 2, but the ledger holds batch 3"):
+        decide(plan(None, None, 2), ledger(None, 3))
 
 
 def test_opaque_batch_of_another_query_is_refused() -> None:
