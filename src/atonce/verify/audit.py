@@ -37,7 +37,7 @@ def settle(scene: Scene) -> bool:
             if reader.caught_up():
                 return True
         except (OSError, AtOnceError):
-            scene.cluster.close()
+            reader.cluster.forget(reader.topic)
         time.sleep(0.05)
     return False
 

@@ -58,6 +58,10 @@ class Cluster(Asker):
         self._leaders[topic] = leaders
         return leaders
 
+    def forget(self, topic: str) -> None:
+        """Its leaders have moved: ask again."""
+        self._leaders.pop(topic, None)
+
     def partitions(self, topic: str) -> list[int]:
         return sorted(self._leaders.get(topic) or self.refresh(topic))
 
@@ -71,7 +75,10 @@ class Cluster(Asker):
         return len(answer.brokers)
 
     def _at(self, topic: str, partition: int) -> tuple[str, int]:
-        return self._nodes[self.leader(topic, partition)]
+        leader = self.leader(topic, partition)
+        if leader not in self._nodes:  # it has left the cluster since we learned of it
+            leader = self.refresh(topic)[partition]
+        return self._nodes[leader]
 
     def create_topic(
         self, topic: str, partitions: int, replicas: int = -1, configs: Mapping[str, str] | None = None

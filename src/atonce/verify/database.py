@@ -7,6 +7,7 @@ scratch schema is written to.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -110,6 +111,24 @@ class ScratchDatabase:
                 )
             )
 
+    def copy(self) -> Callable[[], None]:
+        """Keeps every table of the run's schema; calling the result puts them all back in one transaction."""
+        with psycopg.connect(self.direct) as connection:
+            asked = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+            tables = [str(name) for (name,) in connection.execute(asked).fetchall()]
+            for name in tables:
+                words = sql.SQL("CREATE TABLE {} AS TABLE {}")
+                connection.execute(words.format(sql.Identifier(f"copy_{name}"), sql.Identifier(name)))
+
+        def restore() -> None:
+            with psycopg.connect(self.direct) as connection:
+                for name in tables:
+                    now, kept = sql.Identifier(name), sql.Identifier(f"copy_{name}")
+                    connection.execute(sql.SQL("TRUNCATE {}").format(now))
+                    connection.execute(sql.SQL("INSERT INTO {} TABLE {}").format(now, kept))
+
+        return restore
+
     def _connect(self) -> psycopg.Connection[Any]:
         schema, self._schema = self._schema, None  # without the search path, which a gone schema would make useless
         try:
@@ -163,3 +182,6 @@ class ScratchTable:
 
     def empty(self) -> None:
         return None  # its schema is new
+
+    def copy(self) -> Callable[[], None]:
+        return self._database.copy()

@@ -30,6 +30,7 @@ class Need(StrEnum):
     EMBEDDED = "the embedded broker, started by verify"
     THREE_NODES = "three Apache Kafka nodes started by verify (--nodes 3)"
     POSTGRES = "a PostgreSQL sink"
+    SQL_SINK = "a database as sink"
     OWN_DATABASE = "a database that verify started itself"
     SQL_SOURCE = "a SQL table as source, on PostgreSQL"
     FILES = "files as source"
@@ -173,7 +174,7 @@ _TABLE: tuple[Fault, ...] = (
     ),
     Fault(
         27,
-        "ledger behind the checkpoint: group reset by a tool, topic deleted and made again",
+        "ledger behind the checkpoint: database restored, group reset, offsets expired, topic made again",
         "ledger",
         ("LD", "L", "D"),
         (N.SPARK, N.PROCESSING),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import psycopg
@@ -25,6 +26,9 @@ class Table(Protocol):
 
     def empty(self) -> None:
         """No row of a former run is left."""
+
+    def copy(self) -> Callable[[], None]:
+        """Keeps everything beside the table too, the ledger above all; calling the result puts all of it back."""
 
 
 def of_records(topic: str, records: Sequence[Record]) -> list[Out]:
@@ -82,6 +86,9 @@ class PostgresTable:
             except psycopg.errors.UndefinedTable:
                 connection.rollback()
 
+    def copy(self) -> Callable[[], None]:
+        raise UsageError("a table of the user's is not copied or put back")
+
 
 class SQLiteTable:
     def __init__(self, path: str, table: str) -> None:
@@ -113,6 +120,39 @@ class SQLiteTable:
                 raise
         finally:
             connection.close()
+
+    def copy(self) -> Callable[[], None]:
+        kept = f"{self.path}.copy"
+        with contextlib.closing(sqlite3.connect(self.path, timeout=10)) as now:
+            with contextlib.closing(sqlite3.connect(kept)) as copy:
+                now.backup(copy)
+
+        def restore() -> None:
+            with contextlib.closing(sqlite3.connect(kept)) as copy:
+                with contextlib.closing(sqlite3.connect(self.path, timeout=10)) as now:
+                    copy.backup(now)
+
+        return restore
+
+
+class CustomTable:
+    """A sink of the user's own that can say what it has written."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+        self.title = str(sink.describe())
+
+    def rows(self) -> list[Out]:
+        return [
+            row_out(self.title, number, list(row), list(row.values()))
+            for number, row in enumerate(self._sink.written(), 1)
+        ]
+
+    def empty(self) -> None:
+        return None  # its directory is new
+
+    def copy(self) -> Callable[[], None]:
+        raise UsageError("what a sink of the user's own has written is not copied or put back")
 
 
 def is_postgres(url: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from atonce.errors import AtOnceError
+from atonce.verify.asker import ClusterError
 from atonce.verify.batches import ABORT_MARKER, Record, decode
 from atonce.verify.cluster import COMMITTED, EARLIEST, LATEST, UNCOMMITTED, Cluster, Fetched
 
@@ -44,6 +45,8 @@ class CommittedReader:
         for part in self.cluster.fetch(self.topic, self._positions, COMMITTED, wait_ms):
             if part.error == 0:
                 got += self._take(part)
+            else:
+                self.cluster.forget(self.topic)
         return got
 
     def _take(self, part: Fetched) -> int:
@@ -99,7 +102,7 @@ class Watch:
                 self.reader.poll(wait_ms=50)
             except (OSError, AtOnceError) as error:
                 self.trouble = str(error)  # the broker is down or moving; that is often the point of the run
-                self.reader.cluster._leaders.pop(self.reader.topic, None)
+                self.reader.cluster.forget(self.reader.topic)
                 self._stop.wait(0.1)
             self._stop.wait(self.every_s)
 
@@ -124,6 +127,8 @@ def whole_log(cluster: Cluster, topic: str) -> list[Record]:
         wanted = {p: positions[p] for p in ends if positions[p] < ends[p]}
         moved = False
         for part in cluster.fetch(topic, wanted, UNCOMMITTED):
+            if part.error:  # half a log must not be judged as a whole one
+                raise ClusterError(f"fetch on {topic}/{part.partition}: the broker answered error {part.error}")
             for record in decode(part.partition, part.records):
                 if record.offset >= positions[part.partition]:
                     out.append(record)

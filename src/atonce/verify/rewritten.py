@@ -64,7 +64,12 @@ def _sink(sink: Any, names: Names, timer_s: float) -> Any:
         return _with(sink, {"url": names.table_url, "table": table, "create": True, "timer_s": timer_s})
     if kind == "SQLite":
         return _with(sink, {"path": str(names.scratch / "out.db"), "create": True, "timer_s": timer_s})
-    raise UsageError(f"verify cannot audit a {kind} sink")
+    if not hasattr(sink, "on_scratch") or not hasattr(sink, "written"):
+        raise UsageError(
+            f"verify does not know how to move a {kind} sink to scratch and how to read what it wrote. Next: give it "
+            "on_scratch(folder), the same sink on a directory of verify's own, and written(), its rows as dicts."
+        )
+    return sink.on_scratch(names.scratch / "out")
 
 
 def _with(part: Any, changes: Mapping[str, Any]) -> Any:
@@ -84,6 +89,8 @@ def needs_of(pipeline: Any, *, stateful: bool) -> set[Need]:
             met.add(Need.SQL_SOURCE)
     if isinstance(pipeline.sink, Kafka):
         met |= {Need.KAFKA_OUTPUT, Need.KAFKA_LEDGER}
+    if type(pipeline.sink).__name__ in ("Postgres", "SQLite"):
+        met.add(Need.SQL_SINK)
     if type(pipeline.sink).__name__ == "Postgres":
         met.add(Need.POSTGRES)
     return met

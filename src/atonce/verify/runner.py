@@ -25,6 +25,7 @@ from atonce.verify.findings import Finding
 from atonce.verify.harness import Harness
 from atonce.verify.identity import Out, identify
 from atonce.verify.judge import judge, recovery_s
+from atonce.verify.learn import Learned, learn
 from atonce.verify.output import Table
 from atonce.verify.proxy import Proxy
 from atonce.verify.readers import CommittedReader, Watch
@@ -35,8 +36,6 @@ from atonce.verify.scene import Limits, Scene
 from atonce.verify.subject_contract import Names, Subject
 from atonce.verify.table_watch import TableWatch
 from atonce.verify.workload import Workload
-
-COUNTED = ("produce", "offset_commit", "txn_offset_commit", "end_txn", "init_producer_id", "join_group")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,10 +69,7 @@ class Stage:
     tell: Callable[[str, Result | None], None] = lambda _title, _result: None
     """Called before a run with its title, and after it with its result."""
     oracle: Oracle | None = None
-    counts: dict[str, int] = field(default_factory=dict)
-    batches: int = 0
-    met: set[Need] = field(default_factory=set)
-    commits_to_the_end: bool = False
+    learned: Learned = field(default_factory=Learned)
     checked: str = ""
     """How the clean run itself was checked."""
     _cluster: Cluster | None = None
@@ -141,10 +137,11 @@ class Stage:
             table_watch=table_watch,
             rng=random.Random(f"{self.seed}/{title}"),
             limits=self.limits,
-            counts=self.counts,
-            batches=self.batches,
+            counts=self.learned.counts,
+            needs=self.learned.met,
+            batches=self.learned.batches,
             database=self.database,
-            commits_to_the_end=self.commits_to_the_end,
+            commits_to_the_end=self.learned.commits_to_the_end,
         )
 
     def _prepare_topics(self, names: Names) -> Watch | None:
@@ -194,7 +191,10 @@ class Stage:
             outs, findings = self._clean_audit(scene, drained)
             took = time.time() - (scene.history.marks[0].at if scene.history.marks else began)
             look = self.subject.look(self.workload)
-            self._learn(scene, look)
+            self.learned = learn(scene)
+            if look is not None and self.final_only is None:
+                # An aggregation that tells what changed: how often depends on where batches end, the last value not.
+                self.final_only = look.stateful and look.mode != "append" and scene.watch is not None
             self.oracle = Oracle(outs, identify(self.identify), bool(self.final_only))
             require_told_apart(self.oracle)
             checked = self._check_oracle(self.oracle, look)
@@ -253,41 +253,11 @@ class Stage:
             scene.start()
         return scene.drain()
 
-    def _learn(self, scene: Scene, look: Look | None) -> None:
-        history = scene.history
-        if look is not None and self.final_only is None:
-            # An aggregation that tells what changed: how often depends on where batches end, the last value does not.
-            self.final_only = look.stateful and look.mode != "append" and scene.watch is not None
-        self.counts = {api: sum(1 for _ in history.of(api)) for api in COUNTED}
-        output = scene.names.output
-        self.counts["produce"] = sum(1 for e in history.of("produce") if output in e.facts.topics)
-        self.counts["fetch"] = 4
-        self.batches = sum(1 for mark in history.marks if mark.what == "step" and mark.detail == "delivered")
-        met = set(self.subject.needs_met()) | self.harness.needs_met()
-        if self.counts["produce"]:
-            met.add(Need.PRODUCES)
-        if any(e.facts.acks not in (0, None) for e in history.of("produce")):
-            met.add(Need.ACKS)
-        if scene.watch is not None:
-            met.add(Need.KAFKA_OUTPUT)
-        if any(e.facts.transactional_id for e in history.of("produce")):
-            met.add(Need.TRANSACTIONS)
-            if any(e.facts.transactional_id and e.version >= 12 for e in history.of("produce")):
-                met.add(Need.TRANSACTIONS_V2)
-        if self.counts["offset_commit"] or self.counts["txn_offset_commit"]:
-            met.add(Need.COMMITS)
-        if self.counts["join_group"]:
-            met.add(Need.GROUP)
-        if self.database is not None and self.database.server is not None:
-            met.add(Need.OWN_DATABASE)
-        self.met = met
-        self.commits_to_the_end = self.subject.endless and scene.committed_to_the_end()
-
     # A faulted run --------------------------------------------------------------------------------------------------
 
     def applies(self, variant: Variant) -> str:
         """Empty when it does; else why not."""
-        missing = sorted(need.value for need in variant.needs if need not in self.met)
+        missing = sorted(need.value for need in variant.needs if need not in self.learned.met)
         if missing:
             return "needs " + "; ".join(missing)
         level = self.subject.level

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from atonce.engine.observer import Step
 from atonce.errors import AtOnceError
 from atonce.verify.cluster import Cluster
-from atonce.verify.faults import Fault
+from atonce.verify.faults import Fault, Need
 from atonce.verify.feeds import Feed
 from atonce.verify.harness import Harness
 from atonce.verify.history import History
@@ -55,8 +55,10 @@ class Scene:
     table_watch: TableWatch | None
     rng: random.Random
     limits: Limits
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
     """How many requests of each API the clean run sent: where a fault can strike."""
+    needs: frozenset[Need] = frozenset()
+    """What subject, broker and database are, as the clean run showed."""
     batches: int = 0
     """How many batches the clean run delivered (AtOnce pipelines)."""
     database: Any = None

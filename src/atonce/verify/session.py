@@ -22,7 +22,7 @@ from atonce.verify.cluster import Cluster
 from atonce.verify.database import ScratchDatabase, ScratchTable
 from atonce.verify.faults import Need
 from atonce.verify.harness import Apache, Embedded, External, Harness, Held
-from atonce.verify.output import SQLiteTable, Table, is_postgres, table_at
+from atonce.verify.output import CustomTable, SQLiteTable, Table, is_postgres, table_at
 from atonce.verify.proxy import Proxy
 from atonce.verify.results import Result, Verdict
 from atonce.verify.runner import Stage
@@ -226,8 +226,10 @@ def verify_levels(pipeline: Any, options: Options, levels: list[Guarantee]) -> l
         if kind == "Postgres" and database is not None:
             made = ScratchTable(database, sink.table.rpartition(".")[2])
             table_of = _same(made)
-        if kind == "SQLite":
+        elif kind == "SQLite":
             table_of = _sqlite(sink.table)
+        elif hasattr(sink, "on_scratch"):
+            table_of = _custom(sink)
         subject = PipelineSubject(
             pipeline,
             levels[0],
@@ -275,6 +277,10 @@ def _same(table: Table) -> Callable[[Names], Table]:
 
 def _sqlite(table: str) -> Callable[[Names], Table]:
     return lambda names: SQLiteTable(str(names.scratch / "out.db"), table)
+
+
+def _custom(sink: Any) -> Callable[[Names], Table]:
+    return lambda names: CustomTable(sink.on_scratch(names.scratch / "out"))
 
 
 def _run(stage: Stage, options: Options, identity: str, output: str) -> Verdict:

@@ -258,10 +258,10 @@ class PipelineSubject:
 
 
 def _by_value(pipeline: Any) -> None:
-    """The user's functions travel whole: their module may not be found from the subject's process."""
+    """The user's functions and classes travel whole: their module may not be found from the subject's process."""
     from pyspark import cloudpickle
 
-    for fn in (*pipeline.transforms, pipeline.arrow):
-        module = sys.modules.get(getattr(fn, "__module__", None) or "")
-        if callable(fn) and module is not None and not module.__name__.startswith(("atonce.", "__main__")):
+    for made in (*pipeline.transforms, pipeline.arrow, type(pipeline.source), type(pipeline.sink)):
+        module = sys.modules.get(getattr(made, "__module__", None) or "")
+        if callable(made) and module is not None and not module.__name__.startswith(("atonce.", "__main__")):
             cloudpickle.register_pickle_by_value(module)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -73,17 +74,26 @@ def disk_full(scene: Scene) -> None:
     _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
 
     def give_room() -> None:
-        process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
+        with suppress(psutil.NoSuchProcess):
+            process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
 
     def fill() -> None:
         process.rlimit(psutil.RLIMIT_FSIZE, (256, hard))
 
     scene.after.append(give_room)
     scene.inject("produce", action=Action.CALL_BESIDE, topic=scene.names.output, call=fill)
-    time.sleep(1.0)  # how long the disk is full
-    give_room()
-    if not process.is_running():
+    if Need.ACKS in scene.needs:
+        scene.until(lambda: _refused(scene) or not process.is_running(), 10, "a write that the full disk refuses")
+    else:
+        time.sleep(1.0)  # nobody asks for an answer: how long the disk is full
+    if process.is_running():
+        give_room()
+    else:
         scene.harness.restart()
+
+
+def _refused(scene: Scene) -> bool:
+    return any(KAFKA_STORAGE_ERROR in entry.errors for entry in scene.history.of("produce"))
 
 
 def _segment(scene: Scene) -> Path:

@@ -12,6 +12,7 @@ from atonce.engine.observer import Step
 from atonce.errors import AtOnceError
 from atonce.verify.faults import Need
 from atonce.verify.rules import Action, NotFired
+from atonce.verify.scenarios.kills import stop_after_two
 from atonce.verify.scenarios.registry import scenario
 from atonce.verify.scene import Scene
 
@@ -73,6 +74,16 @@ def checkpoint_behind(scene: Scene) -> None:
     for name in (f"offsets/{last}", f"commits/{last}", f"commits/{last - 1}"):
         for path in (folder / name, (folder / name).with_name(f".{Path(name).name}.crc")):
             path.unlink(missing_ok=True)
+
+
+@scenario("F21", "older-copy", may_refuse=True)
+def older_copy(scene: Scene) -> None:
+    """All of the checkpoint comes back from a copy that is a batch older, and more input is there than then."""
+    folder, kept = checkpoint(scene), scene.names.scratch / "checkpoint.copy"
+    stop_after_two(scene, lambda: shutil.copytree(folder, kept))
+    scene.subject.larger_batches()
+    shutil.rmtree(folder)
+    kept.rename(folder)
 
 
 @scenario("F21", "commit-log-lost", needs=(Need.STATELESS,), may_refuse=True)

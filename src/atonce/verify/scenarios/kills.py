@@ -7,6 +7,7 @@ border between the two writes.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from atonce.engine.observer import Step
 from atonce.guarantee import Guarantee
@@ -24,6 +25,17 @@ def kill_at_step(scene: Scene, step: Step) -> None:
     held = scene.hold_at(step)
     scene.start()
     scene.strike(held)
+    scene.kill()
+
+
+def stop_after_two(scene: Scene, after_the_first: Callable[[], object]) -> None:
+    """Killed when two batches are delivered; something is kept from when it was one."""
+    first, second = scene.hold_at(Step.DELIVERED, 1), scene.hold_at(Step.DELIVERED, 1)
+    scene.start()
+    scene.strike(first)
+    after_the_first()
+    first.release()
+    scene.strike(second)
     scene.kill()
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from atonce.engine.observer import Step
 from atonce.verify.faults import Need
 from atonce.verify.rules import Action, NotFired
+from atonce.verify.scenarios.kills import stop_after_two
 from atonce.verify.scenarios.registry import scenario
 from atonce.verify.scene import Scene
 from atonce.verify.workload import publish
@@ -22,17 +26,57 @@ def _stop_somewhere(scene: Scene) -> None:
     scene.dismiss()
 
 
+def _group(scene: Scene) -> dict[str, dict[int, tuple[int, str]]]:
+    found = scene.cluster.patiently(lambda: scene.cluster.committed(scene.names.group))
+    if not found:
+        raise NotFired(f"group {scene.names.group} has committed nothing")
+    return found
+
+
+def _set_group(scene: Scene, offsets: dict[str, dict[int, tuple[int, str]]]) -> None:
+    for topic, at in offsets.items():
+        scene.cluster.patiently(partial(scene.cluster.commit, scene.names.group, topic, at))
+
+
 @scenario("F27", "group-reset", needs=(Need.KAFKA_LEDGER,), may_refuse=True)
 def group_reset(scene: Scene) -> None:
-    """A tool sets the group's offsets back to the start while the pipeline is down."""
+    """A tool sets the group's offsets back to the start while the pipeline is down; tools write no metadata."""
     _stop_somewhere(scene)
-    group = scene.names.group
-    committed = scene.cluster.patiently(lambda: scene.cluster.committed(group)).get(scene.names.input, {})
-    if not committed:
-        raise NotFired(f"group {group} has committed nothing on {scene.names.input}")
-    scene.cluster.patiently(
-        lambda: scene.cluster.commit(group, scene.names.input, {p: (0, words) for p, (_, words) in committed.items()})
-    )
+    _set_group(scene, {topic: dict.fromkeys(at, (0, "")) for topic, at in _group(scene).items()})
+
+
+@scenario("F27", "group-set-back", needs=(Need.KAFKA_LEDGER,), may_refuse=True)
+def group_set_back(scene: Scene) -> None:
+    """The same, by something that leaves the metadata as it was."""
+    _stop_somewhere(scene)
+    _set_group(scene, {topic: {p: (0, said) for p, (_, said) in at.items()} for topic, at in _group(scene).items()})
+
+
+@scenario("F27", "older-ledger", needs=(Need.KAFKA_LEDGER,), may_refuse=True)
+def older_ledger(scene: Scene) -> None:
+    """The group's newest commit is gone, as after a failover to a copy that lagged; the output is still there."""
+    older: dict[str, dict[int, tuple[int, str]]] = {}
+    stop_after_two(scene, lambda: older.update(_group(scene)))
+    _set_group(scene, older)
+
+
+@scenario("F27", "offsets-expired", needs=(Need.KAFKA_LEDGER,), may_refuse=True)
+def offsets_expired(scene: Scene) -> None:
+    _stop_somewhere(scene)
+    scene.cluster.delete_group(scene.names.group)
+    if scene.cluster.patiently(lambda: scene.cluster.committed(scene.names.group)):
+        raise NotFired(f"group {scene.names.group} could not be deleted")
+
+
+@scenario("F27", "database-restored", needs=(Need.SQL_SINK,), may_refuse=True)
+def database_restored(scene: Scene) -> None:
+    """Output and ledger come back together from an older copy: what the ledger says is what the table holds."""
+    if scene.table is None:
+        raise NotFired("the sink's table cannot be copied")
+    copies: list[Callable[[], None]] = []
+    table = scene.table
+    stop_after_two(scene, lambda: copies.append(table.copy()))
+    copies[0]()
 
 
 @scenario("F27", "topic-made-again", may_refuse=True)
