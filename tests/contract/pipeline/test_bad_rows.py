@@ -16,7 +16,7 @@ from atonce.client.cluster import Cluster
 from atonce.errors import UndeliverableRow
 from tests.contract.pipeline.parts import produce
 
-NULLED = "SELECT CAST(CAST(key AS STRING) AS INT) AS id, NULLIF(CAST(value AS STRING), 'value 31') AS value FROM input"
+NULLED = "SELECT CAST(CAST(key AS STRING) AS INT) AS id, NULLIF(CAST(value AS STRING), 'value 7') AS value FROM input"
 TABLE = "CREATE TABLE {} (id INT CHECK (id <> {}), value {} NOT NULL)"
 
 
@@ -29,8 +29,8 @@ def test_refused_row_is_named_by_partition_and_offset(
     name = f"bad_{uuid.uuid4().hex[:8]}"
     with Cluster(embedded) as cluster:
         create_topic(cluster, name, partitions=3)
-    produce(embedded, name, range(60), partitions=3)
-    checked = -1 if refused_by == "us" else 32
+    produce(embedded, name, range(12), partitions=3)
+    checked = -1 if refused_by == "us" else 8
     sink: Any
     if database == "postgres":
         with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -40,8 +40,8 @@ def test_refused_row_is_named_by_partition_and_offset(
         with sqlite3.connect(scratch / "out.db") as file:
             file.execute(TABLE.format(name, checked, "TEXT"))
         sink = atonce.SQLite(scratch / "out.db", table=name)
-    transform = NULLED if refused_by == "us" else NULLED.replace("value 31", "nothing")
-    place = "partition 1 offset 10" if refused_by == "us" else "partition 2 offset 10"
+    transform = NULLED if refused_by == "us" else NULLED.replace("value 7", "nothing")
+    place = "partition 1 offset 2" if refused_by == "us" else "partition 2 offset 2"
     pipeline = (
         atonce.Pipeline(name, checkpoint=str(scratch / name))
         .read(atonce.Kafka(name, servers=embedded))
