@@ -56,7 +56,7 @@ def expected(records: int = 60) -> list[str]:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("action", [Action.DROP_RESPONSE, Action.DROP_REQUEST])
+@pytest.mark.parametrize("action", [Action.DROP_RESPONSE, pytest.param(Action.DROP_REQUEST, marks=pytest.mark.soak)])
 def test_commit_whose_answer_or_request_was_lost_counts_once(embedded: str, scratch: Path, action: Action) -> None:
     """F3, F4 on EndTxn: done or not, the same request again gives the same answer, and nothing is written twice."""
     name = filled(embedded)

@@ -26,6 +26,8 @@ from confluent_kafka.admin import (
 from atonce.apache.kafka import ApacheKafka
 from atonce.local.ports import free_ports
 
+pytestmark = pytest.mark.soak
+
 USER, PASSWORD, WRONG = "alice", "tr0ub4dor-and-3", "correct-horse-battery"
 RECORDS = 30
 PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL", "SSL")
@@ -144,10 +146,10 @@ def _values(servers: str, topic: str, partitions: int) -> list[str]:
     ("protocol", "mechanism"),
     [
         ("SASL_SSL", "SCRAM-SHA-512"),
-        pytest.param("SASL_PLAINTEXT", "PLAIN", marks=pytest.mark.soak),
-        pytest.param("SASL_PLAINTEXT", "SCRAM-SHA-256", marks=pytest.mark.soak),
-        pytest.param("SASL_SSL", "PLAIN", marks=pytest.mark.soak),
-        pytest.param("SSL", "", marks=pytest.mark.soak),
+        ("SASL_PLAINTEXT", "PLAIN"),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+        ("SASL_SSL", "PLAIN"),
+        ("SSL", ""),
     ],
 )
 def test_pipeline_runs_end_to_end_and_shows_no_secret(
