@@ -85,7 +85,10 @@ class Pipeline:
         return replace(self, transforms=(*self.transforms, fn))
 
     def map_arrow(self, fn: Callable[[Any], Any], schema: str = ARROW_SCHEMA) -> Pipeline:
-        """A function on Arrow record batches. It runs in the source's tasks: rows never visit the JVM."""
+        """A function on Arrow record batches. It runs in the source's tasks: rows never visit the JVM.
+
+        Into Kafka it is fixed at the start: partitions that are added to the output meanwhile wait for the next one.
+        """
         if self.transforms:
             raise UsageError("map_arrow runs inside the source's tasks, so it comes before transform")
         return replace(self, arrow=fn, arrow_schema=schema)

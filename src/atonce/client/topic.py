@@ -73,7 +73,8 @@ class Kafka:
     create: bool = field(default=True, kw_only=True)
     """Create a missing output topic, and say so."""
     partitions: int | None = field(default=None, kw_only=True)
-    """Partitions of a topic that is created; None: as many as the input has, 4 when it has none."""
+    """Partitions of a topic that is created; None: as many as the input has, 4 when it has none. Partitions that are
+    added later are used within half a minute."""
     on_error: str = field(default="stop", kw_only=True)
     """A row that cannot be delivered: stop and name it, or dead-letter."""
     dead_letter: str | None = field(default=None, kw_only=True)
