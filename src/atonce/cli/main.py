@@ -100,6 +100,8 @@ def _flowing(text: str) -> str:
 
 
 def main() -> None:
+    # Where hypothesis is installed kio prepares test data: two seconds, and a directory where the user stands.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     first = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     _register(first)
     try:

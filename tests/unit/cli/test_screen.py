@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from atonce.cli.doctor_machine import disks, machine, spark
 from atonce.cli.produce import _batches
 from atonce.cli.screen import confirm, print_json, print_table
 from atonce.errors import UsageError
+from atonce.local.child import Child
 
 
 @dataclass(frozen=True)
@@ -98,3 +100,11 @@ def test_a_light_command_does_not_import_spark() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
     assert answer.returncode == 0, answer.stderr
+
+
+def test_a_broker_starts_without_the_tools_of_our_tests(scratch: Path) -> None:
+    """kio imports hypothesis where it finds it, which takes seconds and leaves a directory where the user stands."""
+    command = [sys.executable, "-m", "atonce.cli.main", "broker", "--data", "data", "--listen", "127.0.0.1:0"]
+    with Child(command, cwd=scratch) as child:
+        child.wait_for_line("ready on", 60)
+    assert not (scratch / ".hypothesis").exists()
