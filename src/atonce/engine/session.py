@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import shutil
 import subprocess
@@ -100,6 +101,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
             builder = builder.config(key, value)
         with _without_noise(), without_zip(master):
             running = builder.getOrCreate()
+        _say_it_once()
         threading.Thread(target=_warm, args=(running,), name="atonce-warm", daemon=True).start()
     else:
         for key, value in (conf or {}).items():
@@ -115,6 +117,14 @@ def _running() -> Any:
     # A thread other than the one that made the session has no active one.
     found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
     return found if found is not None and found._sc._jsc is not None else None
+
+
+def _say_it_once() -> None:
+    """Of each error in a query PySpark also prints a page of JSON, Java's stack and all; the error itself is enough."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _warm(spark: Any) -> None:

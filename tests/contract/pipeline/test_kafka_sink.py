@@ -250,13 +250,14 @@ def test_missing_topic_is_refused_when_it_may_not_be_created(copy: Make) -> None
         copy(create=False).run(available_now=True)
 
 
-def test_wrong_columns_are_refused_before_anything_starts(copy: Make) -> None:
+def test_wrong_columns_are_refused_before_anything_starts(copy: Make, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match="needs a column `value`"):
         copy(transform="SELECT key FROM input").run(available_now=True)
     with pytest.raises(UsageError, match=r"column `value` is bigint.*CAST\(value AS STRING\)"):
         copy(transform="SELECT offset AS value FROM input").run(available_now=True)
     with pytest.raises(UsageError, match=r"the transform of .* fails"):
         copy(transform="SELECT nothing FROM input").run(available_now=True)
+    assert "nothing" not in capfd.readouterr().err, "it is told once"
 
 
 def test_arrow_transform_runs_in_the_source_and_shuffles_only_blobs(
