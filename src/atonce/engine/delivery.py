@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -20,6 +21,8 @@ from atonce.sinks.task_errors import of_job
 
 RETRY_FOR_S = 180.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 10.0
+LOOK_AFTER_S = 5.0
+"""An instance without input would not find out that it was replaced; nobody should have to wonder which one runs."""
 REFRESH_AFTER_S = 12 * 3600.0
 """Offsets of a group without members expire after 7 days by default: a quiet pipeline commits again well before."""
 
@@ -54,7 +57,7 @@ class Deliverer:
         self._observer = observer
         self._mirror = mirror
         self._lock = threading.Lock()
-        self._last_commit = time.monotonic()
+        self._last_commit = self._last_look = time.monotonic()
         self._stop = threading.Event()
         self.failure: BaseException | None = None
         self.plan: Plan | None = None
@@ -75,10 +78,16 @@ class Deliverer:
             self._lock.release()
 
     def refresh(self) -> None:
-        """Commit again what was committed, when nothing was for long: group offsets expire."""
-        if time.monotonic() - self._last_commit < REFRESH_AFTER_S or not self._lock.acquire(blocking=False):
+        """For quiet times, called often: see that nobody has taken over, and commit again before offsets expire."""
+        now = time.monotonic()
+        if now - max(self._last_commit, self._last_look) < LOOK_AFTER_S or not self._lock.acquire(blocking=False):
             return
         try:
+            self._last_look = now
+            with contextlib.suppress(RetriableError):  # the next look, or the next batch, will tell
+                self._sink.check_claim()
+            if now - self._last_commit < REFRESH_AFTER_S:
+                return
             again = replace(self.recorded, sequence=self.recorded.sequence + 1)
             self._sink.progress(again)
             self._accept(again)

@@ -122,6 +122,12 @@ class SqlLedger:
             return
         raise self._replaced(connection)
 
+    def check(self, connection: Any) -> None:
+        """`ReplacedError` if a newer instance holds the row."""
+        row = self.read(connection)
+        if row is None or row.owner_epoch != self._epoch:
+            raise self._replaced(connection)
+
     def read(self, connection: Any) -> LedgerRow | None:
         row = self._execute(connection, f"SELECT {_COLUMNS} FROM {{table}} WHERE name = ?", self._name).fetchone()
         return None if row is None else _parse(row)

@@ -69,6 +69,9 @@ class OpenSink(Protocol):
         None: the ledger holds nothing for this pipeline. Raises `ReplacedError` if a newer instance holds the claim.
         """
 
+    def check_claim(self) -> None:
+        """`ReplacedError` if a newer instance holds the pipeline. Only looks; every write finds out for itself."""
+
     def output(self, batch: Batch) -> int | None:
         """The output alone; returns how many rows were written, where that is known."""
 

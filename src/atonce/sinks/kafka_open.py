@@ -60,6 +60,10 @@ class KafkaOpenSink:
     def claim(self) -> Progress | None:
         return self._owner.claim()
 
+    def check_claim(self) -> None:
+        with self._lock:
+            self._owner.check_claim()
+
     def output(self, batch: Batch) -> int | None:
         mode = _MODES.get(self._identity.guarantee, "idempotent")
         if self._kafka.topic is None:

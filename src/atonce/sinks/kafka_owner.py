@@ -64,6 +64,11 @@ class Owner:
         """The ledger, once nothing in it is pending any more."""
         return self._ledger.progress(committed(self._cluster, self._identity.name, require_stable=True))
 
+    def check_claim(self) -> None:
+        """`ReplacedError` if the ledger carries another instance's id."""
+        if self._claimed:
+            self._check_claim(self.read())
+
     def begin(self, timeout_ms: int | None = None) -> Transaction:
         """A producer id and epoch that no task has used yet."""
         if self._open:

@@ -89,6 +89,9 @@ class OpenSqlSink:
         self._doubt = None
         return recorded
 
+    def check_claim(self) -> None:
+        self._transaction(self._ledger.check)
+
     def output(self, batch: Batch) -> int | None:
         return self._transaction(lambda connection: self._store.write(connection, batch))
 

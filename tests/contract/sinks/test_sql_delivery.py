@@ -128,6 +128,9 @@ def test_older_instance_is_fenced_and_writes_nothing(database: Database, table: 
     recorded = second.claim()
     assert recorded is not None and recorded.batch_id == 0 and recorded.positions == {"t/0": 10}
     with pytest.raises(ReplacedError, match=new.instance):
+        first.check_claim()
+    second.check_claim()
+    with pytest.raises(ReplacedError, match=new.instance):
         first.output_and_progress(batch(ten(1), 1), progress(old, 1))
     with pytest.raises(ReplacedError):
         first.progress(progress(old, 1))

@@ -14,7 +14,7 @@ from atonce.engine import delivery
 from atonce.engine.checkpoint import Checkpoint
 from atonce.engine.delivery import Deliverer, Stopping
 from atonce.engine.observer import Event, Step
-from atonce.errors import AttemptAborted, LedgerMismatch, RetriableError
+from atonce.errors import AttemptAborted, LedgerMismatch, ReplacedError, RetriableError
 from atonce.guarantee import Guarantee
 from atonce.ledger.progress import Progress
 from atonce.sinks.contract import Batch, Identity
@@ -35,6 +35,9 @@ class Memory:
 
     def claim(self) -> Progress | None:
         return None
+
+    def check_claim(self) -> None:
+        self._do("look")
 
     def output(self, batch: Batch) -> int:
         self._do("output")
@@ -185,7 +188,20 @@ def test_quiet_pipeline_commits_again_before_its_offsets_expire(scratch: Path, m
     scene = Scene(scratch, Guarantee.EFFECTIVELY_ONCE)
     scene.deliver.refresh()
     assert scene.sink.calls == []
+    monkeypatch.setattr(delivery, "LOOK_AFTER_S", 0.0)
     monkeypatch.setattr(delivery, "REFRESH_AFTER_S", 0.0)
     scene.deliver.refresh()
-    assert scene.sink.calls == ["progress -1 2"]
+    assert scene.sink.calls == ["look", "progress -1 2"]
     assert delivery.REFRESH_AFTER_S <= 24 * 3600
+
+
+def test_quiet_pipeline_finds_out_that_it_was_replaced(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F16: without input there is no commit that would tell."""
+    monkeypatch.setattr(delivery, "LOOK_AFTER_S", 0.0)
+    scene = Scene(scratch, Guarantee.EFFECTIVELY_ONCE)
+    scene.sink.failures["look"] = [RetriableError("nobody answers"), ReplacedError("a newer one")]
+    scene.deliver.refresh()
+    with pytest.raises(ReplacedError, match="a newer one"):
+        scene.deliver.refresh()
+    scene.deliver.refresh()
+    assert scene.sink.calls == ["look"]
