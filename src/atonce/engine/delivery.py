@@ -84,8 +84,10 @@ class Deliverer:
             return
         try:
             self._last_look = now
-            with contextlib.suppress(RetriableError):  # the next look, or the next batch, will tell
-                self._sink.check_claim()
+            look = getattr(self._sink, "check_claim", None)
+            if look is not None:
+                with contextlib.suppress(RetriableError):  # the next look, or the next batch, will tell
+                    look()
             if now - self._last_commit < REFRESH_AFTER_S:
                 return
             again = replace(self.recorded, sequence=self.recorded.sequence + 1)

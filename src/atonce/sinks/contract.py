@@ -11,6 +11,12 @@ the driver and owns the connections and the ledger beside the output. The engine
       output_and_progress(batch, p)     both in one atomic commit
     settle()                            returns when everything delivered is visible to readers
     close()
+
+An open sink may also have, and the engine then makes use of it:
+
+    accepts(schema)                     refuse columns before anything starts
+    refuses(df, encoded)                whether a row of these cannot be delivered, so that it can be searched for
+    check_claim()                       `ReplacedError` if a newer instance holds the pipeline; for times without input
 """
 
 from __future__ import annotations
@@ -68,9 +74,6 @@ class OpenSink(Protocol):
 
         None: the ledger holds nothing for this pipeline. Raises `ReplacedError` if a newer instance holds the claim.
         """
-
-    def check_claim(self) -> None:
-        """`ReplacedError` if a newer instance holds the pipeline. Only looks; every write finds out for itself."""
 
     def output(self, batch: Batch) -> int | None:
         """The output alone; returns how many rows were written, where that is known."""
