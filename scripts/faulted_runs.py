@@ -34,9 +34,26 @@ PIPELINES = {
 }
 
 
-def told(title: str, result: Result | None) -> None:
-    if result is not None:
+class Notes:
+    """Every result as it comes, a line each: a series that is cut short still counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._path.write_text("")
+
+    def tell(self, title: str, result: Result | None) -> None:
+        if result is None:
+            return
         print(f"  {result.name}: {result.state.value} ({result.duration_s:.1f} s) {result.why[:200]}", flush=True)
+        line = {
+            "fault": result.fault,
+            "variant": result.variant,
+            "state": result.state.value,
+            "why": result.why,
+            "anomalies": [{"name": f.anomaly.value, "count": f.count} for f in result.findings],
+        }
+        with self._path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def run(kind: str, words: argparse.Namespace, broker: str, out: Path) -> None:
@@ -46,38 +63,39 @@ def run(kind: str, words: argparse.Namespace, broker: str, out: Path) -> None:
     pipeline, _ = pipeline_named(str(EXAMPLES / PIPELINES[kind]))
     faults = [variant.title for variant in chosen(words.faults)[0]]
     part, parts = (int(n) for n in words.part.split("/"))
+    name = (
+        f"{kind}-{broker}{words.nodes}-{words.guarantee}-{words.seed}-{words.faults.replace('/', ':')}-{part}of{parts}"
+    )
     options = Options(
         faults=",".join(faults[part - 1 :: parts]),
         seed=words.seed,
         records=words.count,
         broker=broker,
         nodes=words.nodes,
-        tell=told,
+        tell=Notes(out / f"{name}.jsonl").tell,
         replay=f"atonce verify examples/{PIPELINES[kind]} --broker {broker} --count {words.count} "
         "--faults {fault} --seed {seed}",
     )
     levels = [Guarantee.parse(words.guarantee)]
     print(f"{kind} on {broker}, seed {words.seed}, part {words.part}", flush=True)
     verdicts = verify_levels(pipeline, options, levels)
-    name = f"{kind}-{broker}{words.nodes}-{levels[0].value}-{words.seed}-{part}of{parts}.json"
-    (out / name).write_text(as_text(verdicts))
+    (out / f"{name}.json").write_text(as_text(verdicts))
     print(summary(verdicts[0]), flush=True)
 
 
 def total(out: Path) -> int:
-    """Prints what all certificates in `out` come to; how many runs broke."""
+    """Prints what all series in `out` come to; how many runs broke."""
     states: Counter[str] = Counter()
     found: Counter[str] = Counter()
     by_kind: Counter[str] = Counter()
-    for path in sorted(out.glob("*.json")):
-        for level in json.loads(path.read_text())["levels"]:
-            for one in level["runs"]:
-                states[one["state"] if one["fault"] != "clean" else "clean"] += 1
-                if one["fault"] != "clean" and one["state"] in ("kept", "refused", "broken"):
-                    by_kind["-".join(path.name.split("-")[:2])] += 1
-                found.update({a["name"]: a["count"] for a in one["anomalies"]})
-                if one["state"] == "broken":
-                    print(f"BROKEN {path.name} {one['fault']}/{one['variant']}: {one['why'][:300]}")
+    for path in sorted(out.glob("*.jsonl")):
+        for one in (json.loads(line) for line in path.read_text().splitlines()):
+            states[one["state"] if one["fault"] != "clean" else "clean"] += 1
+            if one["fault"] != "clean" and one["state"] in ("kept", "refused", "broken"):
+                by_kind["-".join(path.name.split("-")[:2])] += 1
+            found.update({a["name"]: a["count"] for a in one["anomalies"]})
+            if one["state"] == "broken":
+                print(f"BROKEN {path.name} {one['fault']}/{one['variant']}: {one['why'][:300]}")
     exercised = sum(by_kind.values())
     print(f"{exercised} faulted runs exercised: {dict(states)}; anomalies: {dict(found) or 'none'}")
     print(", ".join(f"{kind} {count}" for kind, count in sorted(by_kind.items())))

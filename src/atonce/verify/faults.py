@@ -131,7 +131,7 @@ _TABLE: tuple[Fault, ...] = (
         (None, None, None),
         (N.TRANSACTIONS,),
     ),
-    Fault(16, "two instances of one pipeline run at once (zombie)", "fencing", ("D", "-", "D"), (N.PROCESSING,)),
+    Fault(16, "two instances of one pipeline run at once (zombie)", "fencing", ("D", "-", "D"), ()),
     Fault(17, "several requests in flight, one fails, later ones succeed", "ordering", ("R", "L", "D"), (N.ACKS,)),
     Fault(
         18,
@@ -157,7 +157,7 @@ _TABLE: tuple[Fault, ...] = (
         ("LD", "L", "D"),
         (N.THREE_NODES, N.PRODUCES),
     ),
-    Fault(24, "network partition between client and broker, then heal", "cluster", ("LD", "L", "D"), (N.PROCESSING,)),
+    Fault(24, "network partition between client and broker, then heal", "cluster", ("LD", "L", "D"), ()),
     Fault(
         25,
         "a reader with read_uncommitted beside one with read_committed",
@@ -177,7 +177,7 @@ _TABLE: tuple[Fault, ...] = (
         "ledger behind the checkpoint: database restored, group reset, offsets expired, topic made again",
         "ledger",
         ("LD", "L", "D"),
-        (N.SPARK, N.PROCESSING),
+        (N.SPARK,),
     ),
     Fault(28, "one node of three cut off from the others", "cluster", ("LD", "L", "D"), (N.THREE_NODES, N.PRODUCES)),
     Fault(

@@ -62,7 +62,8 @@ def path_of_a_message(verdict: Verdict) -> str:
 
 def _box(name: str, x: int, y: int, width: int, words: str) -> str:
     middle = x + width // 2
-    small = words if len(words) <= width // 6 else words[: width // 6 - 1] + "…"
+    room = width // 7
+    small = words if len(words) <= room else words[: room - 1] + "…"
     return (
         f"<rect class='box' x='{x}' y='{y}' width='{width}' height='50' rx='7'/>"
         f"<text class='name' x='{middle}' y='{y + (22 if small else 30)}'>{name}</text>"

@@ -59,8 +59,8 @@ def _faults(marks: Sequence[Mark], x: Callable[[float], float], height: int) -> 
     struck = [mark for mark in marks if mark.what == "fault"]
     for number, mark in enumerate(struck):
         at = x(mark.at)
-        anchor, shift = ("end", -4) if at > 620 else ("start", 4)
         words = f"⚡ {mark.detail}" if number == 0 else "⚡"
+        anchor, shift = ("end", -4) if at + 7 * len(words) > _WIDTH else ("start", 4)
         yield (
             f"<line class='fault' x1='{at:.1f}' y1='4' x2='{at:.1f}' y2='{height - 8}'/>"
             f"<text class='fault' x='{at + shift:.1f}' y='13' text-anchor='{anchor}'>{escape(words)}</text>"

@@ -65,6 +65,21 @@ def test_a_command_that_promises_too_much_is_found_out() -> None:
     assert "@" in broken.findings[0].examples[0]
 
 
+@pytest.mark.timeout(120)
+def test_a_command_that_loses_records_without_any_fault_is_found_out(tmp_path: Path) -> None:
+    """The measure is measured: its own clean run is held against the input."""
+    lossy = tmp_path / "lossy.py"
+    good = (EXAMPLES / "commit_after.py").read_text()
+    lossy.write_text(good.replace("producer.produce(", 'b"7" in message.value()[:16] or producer.produce('))
+    assert lossy.read_text() != good
+    words = f"{shlex.quote(sys.executable)} {shlex.quote(str(lossy))} {{servers}} {{input}} {{output}} {{group}}"
+    options = Options(faults="F7/written-not-committed", seed=7, records=60, one_to_one=True)
+    verdict = verify_command(words, options, expect=Guarantee.AT_LEAST_ONCE)
+    assert verdict.exit_code() == 1, told(verdict)
+    assert verdict.results[0].count(Anomaly.LOST) > 0, told(verdict)
+    assert "ao-000007" in verdict.results[0].findings[0].examples[0]
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(120)
 def test_without_a_promise_the_strongest_level_that_was_seen_is_reported() -> None:

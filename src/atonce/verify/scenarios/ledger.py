@@ -79,7 +79,7 @@ def database_restored(scene: Scene) -> None:
     copies[0]()
 
 
-@scenario("F27", "topic-made-again", may_refuse=True)
+@scenario("F27", "topic-made-again", needs=(Need.PROCESSING,), may_refuse=True)
 def topic_made_again(scene: Scene) -> None:
     """The input topic is deleted and made again with the same records: another topic under the same name."""
     _stop_somewhere(scene)
