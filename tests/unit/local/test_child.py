@@ -19,7 +19,10 @@ from atonce.local.ports import free_ports
 def gone(pid: int) -> bool:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
             return True
         time.sleep(0.02)
     return False
