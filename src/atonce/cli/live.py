@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -116,11 +116,25 @@ def _logged(numbers: Numbers, done: threading.Event) -> None:
             return
 
 
+def said(pipeline: str) -> Callable[[str], None]:
+    """Where words of the pipeline go: as they are on a terminal, as one more log line elsewhere."""
+
+    def say(text: str) -> None:
+        line = f"atonce: {text}" if sys.stderr.isatty() else json.dumps({**_now(), "pipeline": pipeline, "says": text})
+        print(line, file=sys.stderr, flush=True)
+
+    return say
+
+
 def log_line(now: Snapshot) -> str:
     facts = {key: value for key, value in asdict(now).items() if value not in (None, "")}
     facts["rows_per_s"] = round(now.rows_per_s, 1)
     facts["last_batch_s"] = round(now.last_batch_s, 3)
-    return json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts})
+    return json.dumps({**_now(), **facts})
+
+
+def _now() -> dict[str, str]:
+    return {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
 
 def _follow_lag(numbers: Numbers, group: str, servers: str, config: dict[str, str], done: threading.Event) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atonce.cli.live import shown, starting
+from atonce.cli.live import said, shown, starting
 from atonce.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def run(
     chosen, settings = pipeline_named(pipeline)
     chosen = overridden(chosen, guarantee, servers, master)
     numbers = Numbers(chosen.name, chosen.level.value)
-    chosen = replace(chosen, observer=Several(chosen.observer, numbers), say=_say)
+    chosen = replace(chosen, observer=Several(chosen.observer, numbers), say=said(chosen.name))
     address = metrics or settings.get("metrics")
     server = _served(numbers, str(address)) if address else None
     try:
@@ -106,7 +105,3 @@ def stopped_by_signals(running: Any) -> Any:
     from atonce.pipeline import stopped_by_signals as listen
 
     return listen(running)
-
-
-def _say(text: str) -> None:
-    print(f"atonce: {text}", file=sys.stderr, flush=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
-from atonce.cli.live import log_line, table
+from atonce.cli.live import log_line, said, table
 from atonce.engine.metrics import Numbers, Snapshot
 from atonce.engine.observer import Event, Step
 
@@ -52,3 +53,9 @@ def test_log_line_is_json_with_the_same_numbers() -> None:
     assert said["pipeline"] == "orders" and said["level"] == "effectively-once"
     assert (said["batch"], said["rows"], said["lag"], said["commits"], said["restarts"]) == (12, 1_000, 4_200, 1, 2)
     assert said["trouble"] == "no leader" and said["time"].endswith("Z")
+
+
+def test_words_of_a_pipeline_are_log_lines_too(capsys: pytest.CaptureFixture[str]) -> None:
+    said("orders")("the checkpoint is gone: beginning afresh")
+    line = json.loads(capsys.readouterr().err)
+    assert (line["pipeline"], line["says"]) == ("orders", "the checkpoint is gone: beginning afresh")
