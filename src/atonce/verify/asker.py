@@ -34,6 +34,7 @@ VERSIONS = {
     "leave_group": 5,
     "delete_groups": 2,
     "describe_transactions": 0,
+    "init_producer_id": 4,
 }
 
 

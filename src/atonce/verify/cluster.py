@@ -16,6 +16,7 @@ from atonce.verify.schemas import nested
 
 UNCOMMITTED, COMMITTED = 0, 1
 EARLIEST, LATEST = -2, -1
+_DUPLICATE_SEQUENCE = 46
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +125,33 @@ class Cluster(Asker):
 
     # Records --------------------------------------------------------------------------------------------------------
 
-    def produce(self, topic: str, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> int:
-        """Appends plain records, acks=all; the base offset. Only ever called with no fault about."""
-        v = VERSIONS["produce"]
-        part = nested("produce", v, "PartitionProduceData")(
-            index=partition, records=encode_batch(records, int(time.time() * 1000))
+    def new_producer(self) -> tuple[int, int]:
+        """A producer id and epoch, without a transactional id."""
+        answer = self.ask(
+            "init_producer_id",
+            transactional_id=None,
+            transaction_timeout=milliseconds(60000),
+            producer_id=-1,
+            producer_epoch=-1,
         )
+        _check("init_producer_id", answer.error_code, "a new producer")
+        return int(answer.producer_id), int(answer.producer_epoch)
+
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        *,
+        producer: tuple[int, int],
+        sequence: int,
+    ) -> None:
+        """Appends one batch, acks=all. Sent again with the same sequence it stands in the log once."""
+        v = VERSIONS["produce"]
+        batch = encode_batch(
+            records, int(time.time() * 1000), producer_id=producer[0], epoch=producer[1], sequence=sequence
+        )
+        part = nested("produce", v, "PartitionProduceData")(index=partition, records=batch)
         data = nested("produce", v, "TopicProduceData")(name=topic, partition_data=(part,))
         answer = self.ask(
             "produce",
@@ -139,9 +161,9 @@ class Cluster(Asker):
             timeout=milliseconds(10000),
             topic_data=(data,),
         )
-        done = answer.responses[0].partition_responses[0]
-        _check("produce", done.error_code, f"{topic}/{partition}")
-        return int(done.base_offset)
+        code = answer.responses[0].partition_responses[0].error_code
+        if int(code) != _DUPLICATE_SEQUENCE:
+            _check("produce", code, f"{topic}/{partition}")
 
     def offsets(self, topic: str, timestamp: int = LATEST, isolation: int = UNCOMMITTED) -> dict[int, int]:
         """Partition → offset. LATEST under COMMITTED is the last stable offset."""

@@ -10,8 +10,9 @@ from psycopg import sql
 
 from atonce.verify.cluster import Cluster
 from atonce.verify.database import ScratchDatabase
+from atonce.verify.publisher import Publisher
 from atonce.verify.subject_contract import Names
-from atonce.verify.workload import Input, publish
+from atonce.verify.workload import Input
 
 
 class Feed(Protocol):
@@ -28,12 +29,14 @@ class Feed(Protocol):
 class TopicFeed:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._publisher = Publisher(cluster)
 
     def prepare(self, names: Names, partitions: int) -> None:
         self._cluster.create_topic(names.input, partitions)
+        self._publisher = Publisher(self._cluster)
 
     def give(self, names: Names, records: Sequence[Input]) -> None:
-        self._cluster.patiently(lambda: publish(self._cluster, names.input, records))
+        self._publisher.publish(names.input, records)
 
     def ends(self, names: Names) -> dict[int, int]:
         return self._cluster.patiently(lambda: self._cluster.offsets(names.input))

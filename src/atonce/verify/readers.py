@@ -34,6 +34,7 @@ class CommittedReader:
         self.backwards: list[str] = []
         """Times that a last stable offset or high watermark moved back."""
         self._positions: dict[int, int] = {}
+        self._led: dict[int, int] = {}
         self._polls = 0
 
     def poll(self, wait_ms: int = 0) -> int:
@@ -50,11 +51,14 @@ class CommittedReader:
         return got
 
     def _take(self, part: Fetched) -> int:
+        leader = self.cluster.leader(self.topic, part.partition)
         before = self.last_stable.get(part.partition, 0)
-        if part.last_stable_offset < before:
+        # A new leader may take a moment to know how far all replicas are (KIP-207): what it says first can be less.
+        if part.last_stable_offset < before and self._led.get(part.partition) == leader:
             self.backwards.append(
                 f"last stable offset of {self.topic}/{part.partition} went from {before} to {part.last_stable_offset}"
             )
+        self._led[part.partition] = leader
         self.last_stable[part.partition] = part.last_stable_offset
         self.high_watermark[part.partition] = part.high_watermark
         start = position = self._positions[part.partition]

@@ -88,11 +88,3 @@ def _placed(pairs: Sequence[tuple[bytes | None, bytes]], partitions: int, tail: 
     )
     cut = max(1, len(placed) - min(tail, len(placed) // 5))
     return Workload(placed[:cut], placed[cut:], partitions, generated=False)
-
-
-def publish(cluster: Cluster, topic: str, records: Sequence[Input], batch: int = 50) -> None:
-    """Appends them in order, some at a time, partition by partition."""
-    for partition in sorted({record.partition for record in records}):
-        mine = [(record.key, record.value) for record in records if record.partition == partition]
-        for at in range(0, len(mine), batch):
-            cluster.produce(topic, partition, mine[at : at + batch])

@@ -11,7 +11,6 @@ from atonce.verify.rules import Action, NotFired
 from atonce.verify.scenarios.kills import stop_after_two
 from atonce.verify.scenarios.registry import scenario
 from atonce.verify.scene import Scene
-from atonce.verify.workload import publish
 
 
 def _stop_somewhere(scene: Scene) -> None:
@@ -54,9 +53,14 @@ def group_set_back(scene: Scene) -> None:
 
 @scenario("F27", "older-ledger", needs=(Need.KAFKA_LEDGER,), may_refuse=True)
 def older_ledger(scene: Scene) -> None:
-    """The group's newest commit is gone, as after a failover to a copy that lagged; the output is still there."""
-    older: dict[str, dict[int, tuple[int, str]]] = {}
-    stop_after_two(scene, lambda: older.update(_group(scene)))
+    """The group's newest commits are gone, as after a failover to a copy that lagged; their output is still there."""
+    first, later = scene.hold_at(Step.DELIVERED, 1), scene.hold_at(Step.PLANNED, 3)
+    scene.start()
+    scene.strike(first)
+    older = _group(scene)
+    first.release()
+    scene.strike(later)
+    scene.kill()
     _set_group(scene, older)
 
 
@@ -84,8 +88,8 @@ def topic_made_again(scene: Scene) -> None:
     """The input topic is deleted and made again with the same records: another topic under the same name."""
     _stop_somewhere(scene)
     scene.cluster.delete_topic(scene.names.input)
-    scene.cluster.create_topic(scene.names.input, scene.workload.partitions)
-    publish(scene.cluster, scene.names.input, scene.workload.head)
+    scene.feed.prepare(scene.names, scene.workload.partitions)
+    scene.feed.give(scene.names, scene.workload.head)
 
 
 @scenario("F30", "retention-overtakes", may_refuse=True)

@@ -1,0 +1,30 @@
+"""The auditor's own input stands in the log once, also when the answer to a Produce is lost."""
+
+from __future__ import annotations
+
+import uuid
+
+from atonce.verify.cluster import Cluster
+from atonce.verify.proxy import Proxy
+from atonce.verify.publisher import Publisher
+from atonce.verify.readers import whole_log
+from atonce.verify.rules import Action, Rule
+from atonce.verify.workload import generated
+
+
+def test_input_whose_answer_was_lost_is_sent_again_and_stands_there_once(embedded: str) -> None:
+    topic = f"input-{uuid.uuid4().hex[:8]}"
+    workload = generated(seed=1, count=30, partitions=2, tail=5)
+    with Proxy(embedded) as proxy:
+        rule = proxy.add(Rule(apis=frozenset({"produce"}), action=Action.DROP_RESPONSE, nth=2))
+        cluster = Cluster(proxy.servers)
+        try:
+            cluster.create_topic(topic, 2)
+            publisher = Publisher(cluster)
+            publisher.publish(topic, workload.head)
+            publisher.publish(topic, workload.tail)
+            rule.wait(5)
+            values = sorted(record.value or b"" for record in whole_log(cluster, topic))
+        finally:
+            cluster.close()
+    assert values == sorted(record.value for record in workload.all)
