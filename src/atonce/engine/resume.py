@@ -63,14 +63,21 @@ def resume(
     recorded: Progress,
     name: str,
     say: Callable[[str], None],
+    *,
+    apart: bool = False,
 ) -> Beginning:
-    """With a ledger: which checkpoint to go on with. May set the present one aside; the ledger stays as it is."""
+    """With a ledger: which checkpoint to go on with. May set the present one aside; the ledger stays as it is.
+
+    `apart`: the ledger is not stored with the output, so an older ledger does not mean that the output is older too.
+    """
     planned = checkpoint.planned()
     if planned is None:
         return _from_ledger(checkpoint, recorded, name)
     if recorded.positions is None or checkpoint.has_state() or _agree(checkpoint, planned, recorded):
         first = checkpoint.first()
         return Beginning(recorded=recorded, start=recorded.positions if first is None else first, fresh=False)
+    if apart:
+        _refuse_behind(checkpoint, planned, recorded, name)
     aside = checkpoint.set_aside()
     say(
         f"checkpoint and ledger of {name!r} disagree: the checkpoint had planned batch {planned}. Going on from the "
@@ -78,6 +85,21 @@ def resume(
         f"{dict(recorded.positions)} with a fresh checkpoint; the old one is kept in {aside}"
     )
     return _from_ledger(checkpoint, recorded, name)
+
+
+def _refuse_behind(checkpoint: Checkpoint, planned: int, recorded: Progress, name: str) -> None:
+    """Spark plans a batch only when the one before was delivered: the ledger must hold at least that one."""
+    committed = checkpoint.committed()
+    delivered = max(planned - 1, -1 if committed is None else committed)
+    end = (checkpoint.end(delivered) if delivered >= 0 else None) or {}
+    held = recorded.positions or {}
+    if any(held.get(p, 0) < at for p, at in end.items()):
+        raise LedgerMismatch(
+            f"the ledger of {name!r} stands at {dict(held)}, but batch {delivered}, up to {dict(end)}, was delivered: "
+            "the ledger is behind (a failover to a copy that lagged, or something that sets groups back). Going on "
+            f"from it would deliver again. {planned_words(checkpoint)} Next: say where it should begin with "
+            f"`atonce reset {name} --to OFFSETS`."
+        )
 
 
 def _from_ledger(checkpoint: Checkpoint, recorded: Progress, name: str) -> Beginning:

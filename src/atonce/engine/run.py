@@ -34,6 +34,7 @@ from atonce.sources.contract import Source
 STOP_WITHIN_S = 5.0
 """How long a stop waits for the running batch before it is cancelled and aborted."""
 ABORT_WITHIN_S = 2.0
+NEVER_TWICE = (Guarantee.AT_MOST_ONCE, Guarantee.EFFECTIVELY_ONCE)
 _RESTARTS_WITHIN_S = 600.0
 _MOST_RESTARTS = 10
 
@@ -219,7 +220,8 @@ class Run:
             )
             self._record_first(recorded)
         refuse_recreated(recorded, source_ids, self.job.name)
-        return resume(self._checkpoint, recorded, self.job.name, self.job.say)
+        apart = getattr(self._sink, "ledger_apart", False) and self.job.guarantee in NEVER_TWICE
+        return resume(self._checkpoint, recorded, self.job.name, self.job.say, apart=apart)
 
     def _built(self, loaded: Any) -> Any:
         """The transform applied, and its columns checked, before anything starts."""

@@ -37,6 +37,9 @@ TOPICS_LOOKED_AT_EVERY_S = 30.0
 
 
 class KafkaOpenSink:
+    ledger_apart = True
+    """The group's offsets and the output are committed together, but stored apart: one can be older than the other."""
+
     def __init__(self, kafka: Kafka, identity: Identity, spark: Any, say: Callable[[str], None] = print) -> None:
         self._kafka = kafka
         self._identity = identity

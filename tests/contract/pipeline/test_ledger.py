@@ -15,7 +15,7 @@ import pytest
 import atonce
 from atonce.client.admin import create_topic, delete_topic
 from atonce.client.cluster import Cluster
-from atonce.client.offsets import Committed, TopicPartition, commit
+from atonce.client.offsets import Committed, TopicPartition, commit, committed
 from atonce.engine.observer import Event, Step
 from atonce.errors import LedgerMismatch, UsageError
 from tests.contract.pipeline.parts import Watcher, consume, produce, sqlite_output
@@ -98,6 +98,23 @@ def test_group_that_a_tool_has_reset_is_refused(pipe: Make, embedded: str) -> No
     pipeline.reset("earliest")
     pipeline.run(available_now=True)
     assert Counter(delivered(pipeline, embedded)) == Counter(expected(40) * 2)
+
+
+def test_ledger_that_is_older_than_the_output_is_refused(pipe: Make, embedded: str) -> None:
+    """F27: a failover to a copy of the group that lagged. Its tokens are our own, its output is not older."""
+    pipeline = pipe()
+    pipeline.run(available_now=True)
+    with Cluster(embedded) as cluster:
+        older = committed(cluster, pipeline.name)
+    produce(embedded, pipeline.name, range(40, 60), partitions=2)
+    pipeline.run(available_now=True)
+    with Cluster(embedded) as cluster:
+        commit(cluster, pipeline.name, dict(older))
+    with pytest.raises(
+        LedgerMismatch, match=rf"stands at .*'{pipeline.name}/0': 20.*up to .*'{pipeline.name}/0': 30.* was delivered"
+    ):
+        pipeline.run(available_now=True)
+    assert delivered(pipeline, embedded) == expected(60)
 
 
 def test_database_restored_with_its_ledger_is_gone_on_from(embedded: str, scratch: Path, spark: Any) -> None:
