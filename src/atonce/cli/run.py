@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,6 +49,8 @@ def run(
     """
     from atonce.engine.metrics import Numbers, Several
 
+    # Lost connections are ours to tell; PySpark may give the root logger a handler that would show each of them.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     chosen, settings = pipeline_named(pipeline)
     chosen = overridden(chosen, guarantee, servers, master)
     numbers = Numbers(chosen.name, chosen.level.value)
