@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -202,6 +201,5 @@ def _replay() -> str:
         if name in OWN_WORDS:
             skip = "=" not in word
             continue
-        if word != "--matrix":
-            kept.append(shlex.quote(word))
-    return " ".join([Path(os.fspath(sys.argv[0])).name, *kept, "--faults {fault} --seed {seed}"])
+        kept.append("--guarantee {level}" if word == "--matrix" else shlex.quote(word))
+    return " ".join(["atonce", *kept, "--faults {fault} --seed {seed}"])

@@ -119,7 +119,9 @@ def summary(verdict: Verdict) -> str:
 
 
 def replay(verdict: Verdict, result: Result) -> str:
-    return verdict.replay.replace("{fault}", result.name).replace("{seed}", str(verdict.seed))
+    level = verdict.level.value if verdict.level else ""
+    filled = verdict.replay.replace("{fault}", result.name).replace("{seed}", str(verdict.seed))
+    return filled.replace("{level}", level)
 
 
 def _table(verdict: Verdict) -> Table:

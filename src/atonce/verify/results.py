@@ -73,7 +73,7 @@ class Verdict:
     asked: frozenset[str] = frozenset()
     """Faults that were asked for by number."""
     replay: str = ""
-    """The command line, with {fault} in the place of the fault to run again."""
+    """The command line, with {fault}, {seed} and, of a matrix, {level} to be filled in."""
 
     @property
     def found(self) -> set[Anomaly]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from atonce.errors import UsageError
@@ -81,6 +83,13 @@ def test_output_without_the_inputs_numbers_is_said_to_be_unchecked() -> None:
     outs = [Out(b"k", f"v{n}".encode(), "t/0@0") for n in range(len(WORKLOAD.all))]
     assert against_input(WORKLOAD, outs, one_to_one=True).words.startswith(UNKNOWN)
     assert [f.anomaly for f in against_input(WORKLOAD, outs[:-1], one_to_one=True).findings] == [Anomaly.LOST]
+
+
+def test_given_records_that_come_out_unchanged_are_checked_by_their_content() -> None:
+    given = replace(WORKLOAD, generated=False)
+    outs = [Out(r.key, r.value, "t/0@0") for r in WORKLOAD.all]
+    assert "unchanged" in against_input(given, outs, one_to_one=False).words
+    assert against_input(given, outs[1:], one_to_one=False).words.startswith(UNKNOWN)
 
 
 def test_a_transform_that_turns_everything_into_nulls_is_refused() -> None:
