@@ -106,6 +106,7 @@ def _run(orders: int, quiet: bool) -> list[Result]:
                     bar.advance(job)
                     counted = f"{result.delivered:,} delivered, {result.lost:,} lost, {result.duplicated:,} duplicated"
                     told(f"{result.guarantee.value}: {counted}")
+                bar.update(job, description="done")
                 return results
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -118,8 +119,8 @@ def _show(results: Sequence[Result], html: Path | None) -> None:
     from atonce.guarantee import BOUNDARY
 
     table = Table(title="The same pipeline, killed twice between its two writes and recovered", title_justify="left")
-    for name in ("level", "sent", "delivered", "lost", "duplicated", "why"):
-        table.add_column(name, justify="left" if name in ("level", "why") else "right")
+    for name in ("level", "sent", "delivered", "lost", "duplicated"):
+        table.add_column(name, justify="left" if name == "level" else "right")
     for result in results:
         good, bad = "[green]0[/green]", "[red]{:,}[/red]"
         table.add_row(
@@ -128,10 +129,11 @@ def _show(results: Sequence[Result], html: Path | None) -> None:
             f"{result.delivered:,}",
             bad.format(result.lost) if result.lost else good,
             bad.format(result.duplicated) if result.duplicated else good,
-            WHY[result.guarantee],
         )
     screen = console()
     screen.print(table)
+    for result in results:
+        screen.print(f"  [bold]{result.guarantee.value}[/]: {WHY[result.guarantee]}", soft_wrap=True)
     for result in results:
         if not result.as_promised:
             screen.print(f"[red]{result.guarantee.value} did not show what it must: this is a fault of ours[/red]")
