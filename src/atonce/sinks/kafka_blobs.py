@@ -20,8 +20,13 @@ import pyarrow.compute as pc
 
 from atonce.records.encode import encode
 from atonce.records.partitioner import assign
+from atonce.sinks.kafka_spool import SpoolWriter
 
-BLOB_SCHEMA = "slot int, topic string, partition int, records int, run bigint, index int, data binary, note string"
+BLOB_SCHEMA = (
+    "slot int, topic string, partition int, records int, run bigint, index int, data binary, at bigint, size int, "
+    "note string"
+)
+"""A blob is in `data`, or, when `size` is set, `size` bytes at `at` in the spool of its run (`kafka_spool`)."""
 _ARROW = pa.schema(
     [
         ("slot", pa.int32()),
@@ -31,6 +36,8 @@ _ARROW = pa.schema(
         ("run", pa.int64()),
         ("index", pa.int32()),
         ("data", pa.binary()),
+        ("at", pa.int64()),
+        ("size", pa.int32()),
         ("note", pa.string()),
     ]
 )
@@ -69,23 +76,27 @@ class Encoder:
     dead_letter: str | None = None
     transform: Any = field(default=None)
     """A function on Arrow record batches that runs first (`map_arrow`)."""
+    spool: str | None = None
+    """Directory through which blobs go to their senders; None: they travel with the rows."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        run = secrets.randbits(63)
-        sent = [0] * self.targets.slots
+        run = _Run.begin(self.targets.slots, self.spool)
         position = 0
-        for batch in batches:
-            for rows in transformed(self.transform, batch):
-                blobs, problem = self._blobs(rows, run, sent, position)
-                if problem:
-                    yield _row(slot=0, note=json.dumps(problem))
-                    return
-                position += rows.num_rows
-                if blobs is not None:
-                    yield blobs
-        yield _footers(run, sent)
+        try:
+            for batch in batches:
+                for rows in transformed(self.transform, batch):
+                    blobs, problem = self._blobs(rows, run, position)
+                    if problem:
+                        yield _row(slot=0, note=json.dumps(problem))
+                        return
+                    position += rows.num_rows
+                    if blobs is not None:
+                        yield blobs
+        finally:
+            run.spool.close()
+        yield _footers(run)
 
-    def _blobs(self, rows: Any, run: int, sent: list[int], position: int) -> tuple[Any, dict[str, Any] | None]:
+    def _blobs(self, rows: Any, run: _Run, position: int) -> tuple[Any, dict[str, Any] | None]:
         if rows.num_rows == 0:
             return None, None
         rows = as_records(rows)
@@ -97,20 +108,20 @@ class Encoder:
             if self.dead_letter is None:
                 return None, {"undeliverable": reasons[first], "row": position + first}
             dead = _dead(rows, mask, reasons, self.max_record_bytes)
-            parts.append(self._encode(self.dead_letter, dead, run, sent, position))
+            parts.append(self._encode(self.dead_letter, dead, run, position))
             rows = rows.filter(pa.array(~mask))
         if self.topic is not None:
-            parts.append(self._encode(self.topic, rows, run, sent, position))
+            parts.append(self._encode(self.topic, rows, run, position))
         else:
             for name in pc.unique(rows.column("topic")).to_pylist():
                 if name not in self.targets.partitions:
                     return None, {"unknown_topic": name}
                 of_topic = rows.filter(pc.equal(rows.column("topic"), name))
-                parts.append(self._encode(name, of_topic, run, sent, position))
+                parts.append(self._encode(name, of_topic, run, position))
         parts = [part for part in parts if part.num_rows]
         return (pa.concat_batches(parts) if len(parts) > 1 else parts[0] if parts else None), None
 
-    def _encode(self, topic: str, rows: Any, run: int, sent: list[int], position: int) -> Any:
+    def _encode(self, topic: str, rows: Any, run: _Run, position: int) -> Any:
         count = self.targets.partitions[topic]
         names = rows.schema.names
         explicit = rows.column("partition") if "partition" in names and topic != self.dead_letter else None
@@ -118,20 +129,19 @@ class Encoder:
         columns = rows.select([name for name in ("key", "value", "headers", "timestamp") if name in names])
         blobs = encode(columns, chosen, count, compression=self.compression, max_batch_bytes=self.max_record_bytes)
         slots = np.asarray(self.targets.slot(topic, np.asarray(blobs.partition, dtype=np.int32)), dtype=np.int32)
-        index = np.empty(len(slots), dtype=np.int32)
-        for at, slot in enumerate(slots.tolist()):  # per blob, not per record
-            index[at] = sent[slot]
-            sent[slot] += 1
         total = len(slots)
+        places = run.spool.put(blobs.data) if total else None
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(slots),
                 pa.array([topic] * total, pa.string()),
                 pa.array(blobs.partition, pa.int32()),
                 pa.array(blobs.count, pa.int32()),
-                pa.array(np.full(total, run, dtype=np.int64)),
-                pa.array(index),
-                blobs.data,
+                pa.array(np.full(total, run.id, dtype=np.int64)),
+                pa.array(run.numbered(slots)),
+                blobs.data if places is None else pa.nulls(total, pa.binary()),
+                pa.nulls(total, pa.int64()) if places is None else pa.array(places),
+                pa.nulls(total, pa.int32()) if places is None else pc.binary_length(blobs.data),
                 pa.nulls(total, pa.string()),
             ],
             schema=_ARROW,
@@ -166,6 +176,29 @@ class Encoder:
                 lambda i: f"its partition {known[i]} is not one of 0 to {most[i] - 1}",
             )
         return (reasons, mask) if mask.any() else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One execution of the encoder."""
+
+    id: int
+    sent: list[int]
+    """Per slot, how many blobs there were so far."""
+    spool: SpoolWriter
+
+    @classmethod
+    def begin(cls, slots: int, spool: str | None) -> _Run:
+        run = secrets.randbits(63)
+        return cls(run, [0] * slots, SpoolWriter(spool, run))
+
+    def numbered(self, slots: Any) -> Any:
+        """The index of each blob within its slot."""
+        index = np.empty(len(slots), dtype=np.int32)
+        for at, slot in enumerate(slots.tolist()):  # per blob, not per record
+            index[at] = self.sent[slot]
+            self.sent[slot] += 1
+        return index
 
 
 def as_records(rows: Any) -> Any:
@@ -241,6 +274,6 @@ def _row(slot: int, note: str) -> Any:
     return pa.RecordBatch.from_pylist([{"slot": slot, "note": note}], schema=_ARROW)
 
 
-def _footers(run: int, sent: list[int]) -> Any:
-    rows = [{"slot": slot, "run": run, "index": count} for slot, count in enumerate(sent)]
+def _footers(run: _Run) -> Any:
+    rows = [{"slot": slot, "run": run.id, "index": count} for slot, count in enumerate(run.sent)]
     return pa.RecordBatch.from_pylist(rows, schema=_ARROW)

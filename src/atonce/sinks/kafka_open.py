@@ -15,6 +15,7 @@ from atonce.guarantee import Guarantee
 from atonce.ledger.kafka import KafkaLedger
 from atonce.ledger.progress import Progress
 from atonce.ledger.timer import TimedCommits
+from atonce.sinks import kafka_spool
 from atonce.sinks.contract import Batch, Identity
 from atonce.sinks.kafka_attempt import Attempt, OutOfTime, Watch
 from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder, Targets
@@ -57,6 +58,7 @@ class KafkaOpenSink:
         self._owner = Owner(self._cluster, identity, self._ledger(), kafka.transaction_timeout_ms)
         self._lease = LeaseServer(spark.conf.get("spark.driver.host", "127.0.0.1"))
         self._timer = TimedCommits(self._owner.commit, kafka.auto_commit_interval_ms / 1000)
+        self._spool = kafka_spool.directory(spark)
         self._lock = threading.Lock()
         self._looked_at = time.monotonic()
 
@@ -103,6 +105,7 @@ class KafkaOpenSink:
     def close(self) -> None:
         self._timer.close()
         self._lease.close()
+        kafka_spool.remove(self._spool)
         self._cluster.close()
 
     def accepts(self, schema: Any) -> None:
@@ -112,7 +115,10 @@ class KafkaOpenSink:
     def refuses(self, df: Any, encoded: bool) -> bool:
         """Whether a row of `df` cannot be delivered; writes nothing."""
         blobs = df if encoded else map_in_arrow(df, self.encoder(), BLOB_SCHEMA)
-        return bool(blobs.where("note IS NOT NULL").limit(1).collect())
+        try:
+            return bool(blobs.where("note IS NOT NULL").limit(1).collect())
+        finally:
+            kafka_spool.sweep(self._spool)
 
     def encoder(self, transform: Any = None) -> Encoder:
         """What turns rows into blobs; `map_arrow` pipelines run it inside the source's tasks."""
@@ -126,6 +132,7 @@ class KafkaOpenSink:
             max_record_bytes=self._limit,
             dead_letter=self._kafka.dead_letter if self._kafka.on_error == "dead-letter" else None,
             transform=transform,
+            spool=self._spool,
         )
 
     def _in_one_transaction(self, batch: Batch, progress: Progress) -> int:
@@ -189,7 +196,10 @@ class KafkaOpenSink:
     def _send(self, batch: Batch, task: SendTask, timeout_ms: int | None) -> Report:
         self._look_at_topics()
         watch = Watch(self._spark, self._lease if task.lease else None, timeout_ms, contest=task.mode == "transaction")
-        report = Attempt(batch, self.encoder(), task).run(watch)
+        try:
+            report = Attempt(batch, self.encoder(), task).run(watch)
+        finally:
+            kafka_spool.sweep(self._spool)
         for note in report.notes:
             self._act_on(note)
         return report
@@ -207,7 +217,9 @@ class KafkaOpenSink:
         acks = (
             -1 if self._kafka.acks in ("all", "-1") or mode in ("transaction", "idempotent") else int(self._kafka.acks)
         )
-        return SendTask(servers=self._servers, config=dict(self._kafka.config), mode=mode, acks=acks, **more)
+        return SendTask(
+            servers=self._servers, config=dict(self._kafka.config), mode=mode, acks=acks, spool=self._spool, **more
+        )
 
     def _find_or_create(self, name: str) -> None:
         found = self._cluster.topic(name, refresh=True)

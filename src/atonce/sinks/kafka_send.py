@@ -14,6 +14,7 @@ from atonce.client.produce import Sender, idempotent_producer
 from atonce.errors import AttemptAborted, InvariantError
 from atonce.sinks.kafka_blobs import Encoder
 from atonce.sinks.kafka_lease import Lease, LeaseAddress
+from atonce.sinks.kafka_spool import SpoolReader
 from atonce.sinks.kafka_tally import SlotTally
 
 REPORT_SCHEMA = "slot int, records bigint, bytes bigint, tally string, note string"
@@ -46,6 +47,8 @@ class SendTask:
     lease: LeaseAddress | None = field(default=None, repr=False)
     encoder: Encoder | None = None
     """Set when the batch is small enough for one task: then there is no shuffle between encoding and sending."""
+    spool: str | None = None
+    """Where blobs are that do not travel with the rows."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         if self.mode == "transaction" and (self.producer_id < 0 or self.epoch < 0):
@@ -58,9 +61,10 @@ class SendTask:
         notes: list[str] = []
         allowed: dict[tuple[str, int], bool] = {}
         records = size = 0
+        spool = SpoolReader(self.spool)
         try:
             for batch in blobs:
-                for blob in _rows(batch):
+                for blob in _rows(batch, spool):
                     if blob.note is not None:
                         notes.append(blob.note)
                         continue
@@ -127,15 +131,16 @@ class _Blob:
     note: str | None
 
 
-def _rows(batch: Any) -> Iterator[_Blob]:
-    """Blob by blob (a few per second), with `data` a view into the Arrow buffer, not a copy."""
-    small = [batch.column(name).to_pylist() for name in ("slot", "topic", "partition", "records", "run", "index")]
-    data, notes = batch.column("data"), batch.column("note").to_pylist()
-    for at, values in enumerate(zip(*small, strict=True)):
-        cell = data[at]
-        slot, topic, partition, records, run, index = values
-        content = cell.as_buffer() if cell.is_valid else None
-        yield _Blob(slot, topic, partition, records, run, index, content, notes[at])
+def _rows(batch: Any, spool: SpoolReader) -> Iterator[_Blob]:
+    """Blob by blob (a few per second), with `data` a view into the Arrow buffer or the spool, not a copy."""
+    names = ("slot", "topic", "partition", "records", "run", "index", "at", "size", "note")
+    small = [batch.column(name).to_pylist() for name in names]
+    data = batch.column("data")
+    for number, values in enumerate(zip(*small, strict=True)):
+        slot, topic, partition, records, run, index, at, size, note = values
+        cell = data[number]
+        content = spool.view(run, at, size) if size is not None else cell.as_buffer() if cell.is_valid else None
+        yield _Blob(slot, topic, partition, records, run, index, content, note)
 
 
 def _report(tallies: dict[int, SlotTally], records: int, size: int, notes: list[str]) -> Any:

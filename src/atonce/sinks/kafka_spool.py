@@ -1,0 +1,120 @@
+"""The spool: on one machine, encoded record batches go from encoder to sender through a file; Spark moves references.
+
+Through Spark's shuffle every byte would cross two sockets, the JVM and a file of its own. A spooled blob is written
+once and mapped by its sender. The reference goes through the shuffle as before, so stages, retries and the adding up
+(`kafka_tally`) are the same; only the bytes take another way. One file per execution of the encoder, named by its run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from atonce.errors import AttemptAborted
+
+SETTING = "spark.atonce.spool"
+"""A directory that every executor sees, e.g. on a cluster of one machine. Local masters have one without being told."""
+WORTH_BYTES = 64 << 10
+"""Less than this travels with the rows: a file would cost more than it saves."""
+
+
+def directory(spark: Any) -> str | None:
+    """A fresh directory for one open sink, or None where encoder and sender may not share a disk."""
+    named = spark.conf.get(SETTING, None)
+    context = spark.sparkContext
+    if named is None and not (context.master == "local" or context.master.startswith("local[")):
+        return None
+    # Spark's own temporary directory goes with its process.
+    parent = named or context._temp_dir
+    Path(parent).mkdir(parents=True, exist_ok=True)
+    return tempfile.mkdtemp(prefix="atonce-spool-", dir=parent)
+
+
+def sweep(folder: str | None) -> None:
+    """Remove what an attempt has left: between attempts nobody needs it. What is still mapped lives until unmapped."""
+    if folder is not None:
+        with contextlib.suppress(FileNotFoundError):
+            for file in Path(folder).iterdir():
+                file.unlink(missing_ok=True)
+
+
+def remove(folder: str | None) -> None:
+    sweep(folder)
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
+
+
+def _file(folder: str, run: int) -> Path:
+    return Path(folder) / f"{run:016x}"
+
+
+class SpoolWriter:
+    """One execution of the encoder. A reference is given only for bytes that are in the file."""
+
+    def __init__(self, folder: str | None, run: int) -> None:
+        self._folder, self._run = folder, run
+        self._fd: int | None = None
+        self._end = 0
+
+    def put(self, blobs: Any) -> Any | None:
+        """Where each element of a binary array stands in the file; None when it should travel with the rows."""
+        ends = np.frombuffer(blobs.buffers()[1], dtype=np.int32, count=blobs.offset + len(blobs) + 1)[blobs.offset :]
+        size = int(ends[-1]) - int(ends[0])
+        if self._folder is None or size < WORTH_BYTES:
+            return None
+        start = self._end
+        try:
+            self._write(memoryview(blobs.buffers()[2])[int(ends[0]) : int(ends[-1])])
+        except OSError:
+            self._folder = None  # no room, or no such directory: from here on everything goes the other way
+            return None
+        return start + (ends[:-1].astype(np.int64) - int(ends[0]))
+
+    def _write(self, content: memoryview) -> None:
+        if self._fd is None:
+            self._fd = os.open(_file(self._folder or "", self._run), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        while content:
+            written = os.pwrite(self._fd, content, self._end)
+            self._end += written
+            content = content[written:]
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+class SpoolReader:
+    """One sending task: views into the files of the runs it meets."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._maps: dict[int, mmap.mmap] = {}
+
+    def view(self, run: int, at: int, size: int) -> Any:
+        mapped = self._maps.get(run)
+        if mapped is None or at + size > len(mapped):
+            mapped = self._maps[run] = self._map(run)  # again, when the file has grown since
+        if at + size > len(mapped):
+            raise AttemptAborted(f"the spool of run {run} ends at {len(mapped)}, expected {at + size}: runs again")
+        return pa.py_buffer(memoryview(mapped)[at : at + size])
+
+    def _map(self, run: int) -> mmap.mmap:
+        if self._folder is None:
+            raise AttemptAborted(f"run {run} was spooled, but this task knows no spool: the batch runs again")
+        try:
+            with _file(self._folder, run).open("rb") as file:
+                return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        except (OSError, ValueError) as error:
+            raise AttemptAborted(
+                f"what run {run} had encoded cannot be read back ({error}): the batch runs again. If this repeats, "
+                f"{SETTING} names a directory that not every executor sees."
+            ) from error
