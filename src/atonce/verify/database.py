@@ -66,7 +66,7 @@ class ScratchDatabase:
 
     @property
     def url(self) -> str:
-        return self._url("127.0.0.1", self.proxy.port, {"sslmode": "disable", "gssencmode": "disable"})
+        return self._url("127.0.0.1", self.proxy.port, {"sslmode": "disable"})
 
     def _url(self, host: str, port: int, more: dict[str, str]) -> str:
         parts = self._parts

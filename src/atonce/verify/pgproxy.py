@@ -128,9 +128,11 @@ class _Link:
             while True:  # start-up messages carry no type byte
                 head = _read(self.client, 8)
                 size, code = struct.unpack(">ii", head)
+                if code in (_SSL_REQUEST, _GSS_REQUEST):
+                    self.client.sendall(b"N")  # encrypted, we would see no COMMIT
+                    continue
                 self.server.sendall(head + _read(self.client, size - 8))
-                if code not in (_SSL_REQUEST, _GSS_REQUEST):
-                    break
+                break
             while True:
                 head = _read(self.client, 5)
                 body = _read(self.client, struct.unpack_from(">i", head, 1)[0] - 4)

@@ -229,9 +229,11 @@ class Stage:
         checked = audit(scene, None, drained)
         if scene.refusal is not None or not drained:
             ended = scene.refusal or self.subject.ending(0)
-            why = "; ".join([ended.words if ended else "", *scene.notes, self.subject.last_words()[-600:]])
+            said = "\n".join([ended.words if ended else "", self.subject.last_words()])
+            lines = list(dict.fromkeys(line for line in said.splitlines() if line.strip()))
+            why = "\n".join(lines[-12:]) or "none"
             raise UsageError(
-                f"the clean run did not come to its end, so there is nothing to compare with. Its last words: {why}"
+                f"the clean run did not come to its end, so there is nothing to compare with. Its last words:\n{why}"
             )
         return checked.outs, [f for f in checked.findings if f.anomaly not in ALLOWED[Guarantee.EFFECTIVELY_ONCE]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 from collections.abc import Mapping
@@ -22,6 +23,14 @@ from atonce.verify.subject_contract import Ending, Names, StepRule
 from atonce.verify.workload import Workload
 
 PLACES = ("servers", "input", "output", "group", "url", "table")
+
+_PLACE = re.compile(r"""(?P<quote>['"]?)\{(?P<name>""" + "|".join(PLACES) + r""")\}""")
+
+
+def _filled(found: re.Match[str], values: Mapping[str, str]) -> str:
+    """Safe for the shell: an address may hold `&` and `?`. Where the user has put quotes, theirs are enough."""
+    value = values[found["name"]]
+    return found["quote"] + value if found["quote"] else shlex.quote(value)
 
 
 class CommandSubject:
@@ -71,9 +80,7 @@ class CommandSubject:
 
     def start(self, number: int = 0) -> None:
         values = self._values()
-        command = self.command
-        for place in PLACES:
-            command = command.replace("{" + place + "}", values[place])
+        command = _PLACE.sub(lambda found: _filled(found, values), self.command)
         env = {**os.environ, **{f"ATONCE_{place.upper()}": value for place, value in values.items()}}
         log = self._log(number)
         # Its output goes to a file: an application that prints much must not stop because nobody reads.

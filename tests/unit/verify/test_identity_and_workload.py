@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from atonce.errors import UsageError
 from atonce.verify.batches import decode, encode
 from atonce.verify.identity import Out, identify
+from atonce.verify.subject_command import _PLACE, PLACES, _filled
 from atonce.verify.workload import from_lines, generated
 
 
@@ -77,3 +79,13 @@ def test_a_flipped_bit_is_never_read_as_data() -> None:
     batch[-1] ^= 1
     with pytest.raises(CorruptLogError, match="wrong checksum"):
         list(decode(0, bytes(batch)))
+
+
+def test_what_is_filled_into_a_command_reaches_it_as_one_word() -> None:
+    """A database's address holds `&` and `?`, which a shell would act on."""
+    values = dict.fromkeys(PLACES, "postgresql://me@h/db?a=1&options=-csearch_path%3Ds")
+    assert shlex.split(_PLACE.sub(lambda found: _filled(found, values), "app {url} x"))[1] == values["url"]
+    assert (
+        shlex.split(_PLACE.sub(lambda found: _filled(found, values), "app --db='{url}'"))[1] == f"--db={values['url']}"
+    )
+    assert shlex.split(_PLACE.sub(lambda found: _filled(found, values), 'app "{url}"'))[1] == values["url"]
