@@ -39,6 +39,10 @@ _RESTARTS_WITHIN_S = 600.0
 _MOST_RESTARTS = 10
 
 
+class SparkGone(RefusedError):
+    """Spark's JVM has ended under a running pipeline."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """Everything a run needs to know; made by `Pipeline`."""
@@ -159,8 +163,9 @@ class Run:
         self._stop.set()
 
     def close(self) -> None:
-        if self.query is not None and self.query.isActive:
-            self._stop_query()
+        with contextlib.suppress(SparkGone):
+            if self.query is not None and self._is_active():
+                self._stop_query()
         self._sink.close()
         if self._mirror is not None:
             self._mirror.close()
@@ -179,7 +184,14 @@ class Run:
 
     def _until_ended(self) -> BaseException | None:
         """Polls the running query; returns why it failed, or None."""
-        while self.query.isActive:
+        while True:
+            try:
+                if not self._is_active():
+                    break
+            except SparkGone:
+                if self._stop.is_set():
+                    return None  # whoever stops us may have stopped the JVM as well
+                raise
             if self._stop.is_set():
                 self._stop_query()
                 return None
@@ -191,6 +203,16 @@ class Run:
             return self._deliverer.failure
         error = self.query.exception()
         return None if error is None else of_job(error)
+
+    def _is_active(self) -> bool:
+        try:
+            return bool(self.query.isActive)
+        except Exception as error:
+            raise SparkGone(
+                f"the JVM under {self.job.name!r} does not answer: it was killed, or ran out of memory. The batch that "
+                "was running is aborted by the next start. Next: start the pipeline again; if it happens again, give "
+                "Spark more memory (spark.driver.memory)."
+            ) from error
 
     def _stop_query(self) -> None:
         """Let the running batch finish, for a while; then cancel it, and give its abort a moment."""
