@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -15,7 +16,9 @@ from atonce.verify.findings import Finding
 from atonce.verify.history import Mark
 from atonce.verify.report_html import page
 from atonce.verify.report_json import SCHEMA, certificate
+from atonce.verify.report_path import path_of_a_message
 from atonce.verify.report_terminal import print_list, print_matrix, print_verdict
+from atonce.verify.report_timeline import timeline
 from atonce.verify.results import Result, State, Verdict
 
 
@@ -137,3 +140,36 @@ def test_the_page_is_self_contained_and_escapes_what_it_shows() -> None:
     assert "out/0@2 &lt;script&gt;" in text
     assert text.count("<svg") == 3  # the path, and a timeline for the clean run and for F3
     assert "<!--" not in text
+
+
+def marks() -> tuple[Mark, ...]:
+    """Two batches; killed in the second, started again, delivered."""
+    return (
+        Mark(at=10.1, what="started", detail="instance 0"),
+        Mark(at=10.2, what="step", detail="planned", batch_id=0),
+        Mark(at=10.6, what="step", detail="delivered", batch_id=0),
+        Mark(at=10.7, what="step", detail="planned", batch_id=1),
+        Mark(at=10.8, what="step", detail="output-done", batch_id=1),
+        Mark(at=10.85, what="fault", detail="step output-done of batch 1"),
+        Mark(at=10.9, what="killed", detail="instance 0"),
+        Mark(at=12.0, what="started", detail="instance 0"),
+        Mark(at=12.2, what="step", detail="planned", batch_id=1),
+        Mark(at=12.5, what="step", detail="delivered", batch_id=1),
+    )
+
+
+def test_the_timeline_shows_which_batch_died_with_the_subject_and_which_was_delivered() -> None:
+    drawn = timeline(replace(verdict().results[0], began_at=10.0, marks=marks()))
+    assert "batch 0: delivered" in drawn and "batch 1: got as far as output-done" in drawn
+    assert drawn.count("class='gone'") == 1 and drawn.count("class='done'") == 2
+    assert drawn.count("class='up'") == 2, "it ran twice"
+    assert "⚡ step output-done of batch 1" in drawn
+
+
+def test_the_path_of_a_message_colours_a_fault_by_its_worst_run() -> None:
+    first = verdict().results[-1]
+    both = tuple(replace(first, fault="F3", where="produce", state=s) for s in (State.KEPT, State.BROKEN))
+    drawn = path_of_a_message(replace(verdict(), results=both))
+    assert drawn.count("class='pill broken'") == 1 and "class='pill kept'" not in drawn
+    missed = (replace(first, fault="F4", where="produce", state=State.NOT_EXERCISED),)
+    assert "class='pill open'" in path_of_a_message(replace(verdict(), results=missed))
