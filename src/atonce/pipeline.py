@@ -145,7 +145,7 @@ class Pipeline:
                 checkpoint=self.checkpoint_path(),
                 input_servers=kafka.servers if kafka else None,
                 input_config=dict(kafka.config) if kafka else {},
-                spark=session(here.master, here.spark),
+                spark=session(here.master, here.spark, warm=False),
                 agree=agree,
             )
 

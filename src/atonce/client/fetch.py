@@ -191,7 +191,10 @@ class _Reader:
             "there: they were removed (retention, deletion, or the topic was made again) before they were read."
         )
         if self._fail_on_data_loss:
-            raise DataLossError(message + " Next: find out why, then go on with failOnDataLoss=false, or reset.")
+            raise DataLossError(
+                message + " Next: find out why, then go on with failOnDataLoss=false (in a pipeline "
+                "fail_on_data_loss: false), or reset it."
+            )
         log.warning("%s Going on without them, as failOnDataLoss=false says.", message)
         return gone
 

@@ -87,8 +87,11 @@ _NOISE = (
 )
 
 
-def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> Any:
-    """The running session, or a new one. `conf` wins over our defaults; `master` defaults to local[*]."""
+def session(master: str | None = None, conf: Mapping[str, str] | None = None, *, warm: bool = True) -> Any:
+    """The running session, or a new one. `conf` wins over our defaults; `master` defaults to local[*].
+
+    `warm`: start the workers right away, as batches will follow.
+    """
     from pyspark.sql import SparkSession
 
     running = _running()
@@ -102,7 +105,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
         with _without_noise(), without_zip(master):
             running = builder.getOrCreate()
         _say_it_once()
-        threading.Thread(target=_warm, args=(running,), name="atonce-warm", daemon=True).start()
+        if warm:
+            threading.Thread(target=_warm, args=(running,), name="atonce-warm", daemon=True).start()
     else:
         for key, value in (conf or {}).items():
             if running.conf.isModifiable(key):
@@ -194,6 +198,8 @@ def _end(folder: Path) -> None:
     if context is not None and context._accumulatorServer is not None:
         # It would print a stack trace when the JVM hangs up.
         context._accumulatorServer.handle_error = lambda *_: None
+    # So would Py4J, if a thread still waits for an answer.
+    logging.getLogger().addFilter(lambda record: "Exception while sending command" not in record.getMessage())
     if gateway is not None and getattr(gateway, "proc", None) is not None:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             gateway.proc.stdin.close()

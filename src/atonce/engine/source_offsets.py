@@ -127,7 +127,10 @@ def ends_from(
 
 def _data_loss(options: SourceOptions, message: str) -> None:
     if options.fail_on_data_loss:
-        raise DataLossError(f"{message}. Next: find out why, then go on with failOnDataLoss=false, or start afresh.")
+        raise DataLossError(
+            f"{message}. Next: find out why, then go on with failOnDataLoss=false (in a pipeline "
+            "fail_on_data_loss: false), or start afresh."
+        )
     log.warning("%s. Going on, as failOnDataLoss=false says.", message)
 
 
