@@ -50,7 +50,7 @@ def run(
     from atonce.engine.metrics import Numbers, Several
 
     # Lost connections are ours to tell; PySpark may give the root logger a handler that would show each of them.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    logging.getLogger("kafka").propagate = False
     chosen, settings = pipeline_named(pipeline)
     chosen = overridden(chosen, guarantee, servers, master)
     numbers = Numbers(chosen.name, chosen.level.value)
