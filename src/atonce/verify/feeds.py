@@ -48,7 +48,7 @@ class TopicFeed:
 class FilesFeed:
     """One value a line (JSON lines or text), a few files, each put in place whole by a rename."""
 
-    def __init__(self, records_per_file: int = 20) -> None:
+    def __init__(self, records_per_file: int) -> None:
         self._per_file = records_per_file
         self._count = 0
 

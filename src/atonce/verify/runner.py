@@ -83,7 +83,8 @@ class Stage:
             if Need.SQL_SOURCE in needs and self.database is not None:
                 self._feed = TableFeed(self.database, self.source)
             else:
-                self._feed = FilesFeed() if Need.FILES in needs else TopicFeed(self.cluster)
+                per_file = max(1, len(self.workload.head) // 6)  # two of them a batch: three batches, as from a topic
+                self._feed = FilesFeed(per_file) if Need.FILES in needs else TopicFeed(self.cluster)
         return self._feed
 
     @property
