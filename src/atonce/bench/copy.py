@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from atonce.bench.judge import Judge, NotDelivered, Point
 from atonce.bench.meter import Meter
 from atonce.bench.results import Run
 from atonce.local.child import Child
+from atonce.local.scratch import scratch_directory
 
 RATE = "records/s"
 CPU = "CPU s per million"
@@ -57,7 +57,7 @@ def measure(work: Work, launch: Launch) -> Run:
     judge = Judge(work.servers)
     name = f"bench-{uuid.uuid4().hex[:10]}"
     target = f"{name}-out"
-    scratch = Path(tempfile.mkdtemp(prefix="atonce-bench-"))
+    scratch = scratch_directory("bench")
     judge.create(target, work.partitions)
     try:
         log = scratch / "contestant.log"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 import statistics
-import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from atonce.bench import peers
 from atonce.bench.contest import Contestant
@@ -19,6 +17,7 @@ from atonce.bench.judge import Judge, NotDelivered
 from atonce.bench.meter import Meter
 from atonce.bench.results import Run
 from atonce.local.child import Child
+from atonce.local.scratch import scratch_directory
 
 TICK_S = 0.005
 
@@ -44,7 +43,7 @@ def measure(work: Work, pace: Pace, launch: Launch) -> Run:
     judge = Judge(work.servers)
     name = f"bench-{uuid.uuid4().hex[:10]}"
     source, target = f"{name}-in", f"{name}-out"
-    scratch = Path(tempfile.mkdtemp(prefix="atonce-bench-"))
+    scratch = scratch_directory("bench")
     for topic in (source, target):
         judge.create(topic, work.partitions)
     mine = replace(work, source=source, per_batch=0)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from atonce.bench import peers
@@ -19,6 +17,7 @@ from atonce.bench.judge import NotDelivered, Point
 from atonce.bench.meter import Meter
 from atonce.bench.results import Run
 from atonce.local.child import Child
+from atonce.local.scratch import scratch_directory
 
 ROWS = "rows/s"
 POLL_S = 1.0
@@ -51,7 +50,7 @@ def measure(load: Load, level: str) -> Run:
 
     name = f"bench-{uuid.uuid4().hex[:10]}"
     table = name.replace("-", "_")
-    scratch = Path(tempfile.mkdtemp(prefix="atonce-bench-"))
+    scratch = scratch_directory("bench")
     command = [sys.executable, "-m", "atonce.bench.subject", "postgres", level, load.servers, load.source, load.url]
     command += [name, str(scratch), str(load.per_batch)]
     try:

@@ -8,7 +8,6 @@ import platform
 import random
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from typing import Any
 
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import Guarantee
+from atonce.local.scratch import scratch_directory
 from atonce.verify.cluster import Cluster
 from atonce.verify.database import ScratchDatabase, ScratchTable
 from atonce.verify.faults import Need
@@ -123,7 +123,7 @@ def _workload(options: Options, seed: int, real: RealTopic) -> Workload:
 def _ground(options: Options, real: RealTopic) -> Iterator[tuple[Harness, Proxy, Workload, Path, int]]:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1, 1_000_000)
     workload = _workload(options, seed, real)  # what is wrong with it is told before anything starts
-    scratch = Path(tempfile.mkdtemp(prefix="atonce-verify-"))
+    scratch = scratch_directory("verify")
     try:
         with Held(harness_for(options)) as harness, Proxy(harness.servers) as proxy:
             yield harness, proxy, workload, scratch, seed
