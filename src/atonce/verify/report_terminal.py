@@ -71,9 +71,7 @@ def print_list(console: Console) -> None:
         shows = [fault.may_show(level) or "" for level in list(Guarantee)[:3]]
         names = ", ".join(v.name + ("*" if v.short else "") for v in VARIANTS if v.fault is fault)
         table.add_row(fault.name, *shows, f"{fault.title}\n[dim]{fault.where}: {names}[/]")
-    console.print(
-        "What a level may show: L loss, D duplicates, R reordering; - neither; blank: does not apply."
-    )
+    console.print("What a level may show: L loss, D duplicates, R reordering; - neither; blank: does not apply.")
     console.print("Effectively once may show none of them.\n")
     console.print(table)
     console.print("\n* part of a default run. Run others with --faults F14, --faults F14/prepared or --faults all.")

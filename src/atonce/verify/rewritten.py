@@ -55,7 +55,7 @@ def _sink(sink: Any, names: Names, timer_s: float) -> Any:
                 "this pipeline chooses its topic by column, so its output cannot be moved to a scratch topic. "
                 "Next: verify it with a fixed topic in write(Kafka(…))."
             )
-        return replace(sink, topic=names.output, servers=names.servers)
+        return replace(sink, topic=names.output, servers=names.servers, auto_commit_interval_ms=round(timer_s * 1000))
     kind = type(sink).__name__
     if kind == "Postgres":
         if names.table_url is None:
