@@ -17,6 +17,7 @@ import psutil
 
 from atonce.errors import AtOnceError
 
+_POLL_S = 0.02
 _LEASH = str(Path(__file__).with_name("leash.py"))
 
 
@@ -64,10 +65,13 @@ class Child:
     @property
     def pid(self) -> int:
         """The command's own process id (the leash's only direct child that it started)."""
-        offspring = psutil.Process(self._process.pid).children()
-        if not offspring:
-            raise ChildFailed(f"{self.command[0]} is not running")
-        return offspring[0].pid
+        while self._process.poll() is None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                offspring = psutil.Process(self._process.pid).children()
+                if offspring:
+                    return offspring[0].pid
+            time.sleep(_POLL_S)  # the leash itself is still starting
+        raise ChildFailed(f"{self.command[0]} is not running")
 
     @property
     def running(self) -> bool:
@@ -115,11 +119,14 @@ class Child:
 
     def kill(self) -> None:
         """SIGKILL the command and everything it started, at once."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for process in psutil.Process(self._process.pid).children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGKILL)
-        self._process.wait()
+        # Again and again: the leash may not have started the command yet, and what was killed may just have forked.
+        while self._process.poll() is None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for process in psutil.Process(self._process.pid).children(recursive=True):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.send_signal(signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_POLL_S)
         self._release()
 
     def stop(self, grace_s: float = 10.0) -> int:

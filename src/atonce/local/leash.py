@@ -13,6 +13,7 @@ import sys
 
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_S = 10.0
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def children() -> "list[int]":
@@ -37,20 +38,24 @@ def main() -> int:
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
     pending: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in PASSED_ON:
         signal.signal(number, lambda n, _frame: pending.append(n))
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    # Blocked until the child has let go of our handlers: an earlier signal would be noted there and forgotten.
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     child = os.fork()
     if child == 0:
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        for number in (*PASSED_ON, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         os.close(fd)
         try:
             os.execvp(command[0], command)
         except OSError as error:
             os.write(2, f"cannot start {command[0]}: {error.strerror}\n".encode())
             os._exit(127)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     status = None
     parent_gone = False
     while status is None:

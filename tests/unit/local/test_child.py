@@ -49,6 +49,24 @@ def test_child_and_grandchild_end_when_the_parent_is_killed(number: int) -> None
     assert gone(int(grandchild)), "a grandchild with a session of its own must not escape"
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 0.005, 0.01, 0.02, 0.03, 0.05])
+@pytest.mark.parametrize("way", ["kill", "stop", "signal"])
+def test_child_that_has_hardly_begun_ends_as_well(way: str, delay_s: float) -> None:
+    """The leash may not have started the command yet; nobody may then wait for a command that was never told to end."""
+    began = time.monotonic()
+    with Child(["sleep", "300"]) as child:
+        leash = child.leash_pid
+        while time.monotonic() - began < delay_s:
+            pass
+        if way == "signal":
+            child.send_signal(signal.SIGKILL)
+            child.wait(20)
+        else:
+            getattr(child, way)()
+    assert gone(leash)
+    assert time.monotonic() - began < 8, "the signal was lost, and only the end of the grace period helped"
+
+
 def test_stop_ends_everything_the_command_started() -> None:
     with Child(["bash", "-c", "setsid sleep 300 & echo ready $!; wait"]) as child:
         grandchild = int(child.wait_for_line("ready", 30).split()[1])
