@@ -11,7 +11,7 @@ import inspect
 import os
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -36,6 +36,9 @@ COMMANDS = (
     "doctor",
     "bench",
 )
+
+_INTERRUPTED = 130
+"""What typer ends with after Ctrl-C."""
 
 app = typer.Typer(
     name="atonce",
@@ -99,6 +102,12 @@ def _flowing(text: str) -> str:
     return "\n\n".join([*laid_out, *(["\n".join(examples)] if examples else [])])
 
 
+def _interrupted() -> NoReturn:
+    """Ctrl-C in the middle of work. Commands that run until they are stopped take it as their ordinary end instead."""
+    print("atonce: interrupted; what was begun is not finished", file=sys.stderr)
+    sys.exit(EXIT_FAILED)
+
+
 def main() -> None:
     # Where hypothesis is installed kio prepares test data: two seconds, and a directory where the user stands.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
@@ -110,7 +119,11 @@ def main() -> None:
         print(f"atonce: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        sys.exit(0)
+        _interrupted()
+    except SystemExit as ended:
+        if ended.code == _INTERRUPTED:
+            _interrupted()
+        raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

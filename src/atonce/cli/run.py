@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atonce.cli.foreground import stoppable
 from atonce.cli.live import said, shown, starting
 from atonce.errors import UsageError
 
@@ -58,7 +59,8 @@ def run(
     address = metrics or settings.get("metrics")
     server = _served(numbers, str(address)) if address else None
     try:
-        with contextlib.ExitStack() as stack:
+        # While Spark starts a signal simply ends it; once a batch may be running, the run is asked to stop instead.
+        with stoppable(), contextlib.ExitStack() as stack:
             with starting():
                 running = stack.enter_context(chosen.running(available_now))
                 stack.enter_context(stopped_by_signals(running))

@@ -143,6 +143,21 @@ def test_run_ends_with_its_broker_and_its_jvm(number: int, scratch: Path) -> Non
 
 
 @pytest.mark.timeout(280)
+@pytest.mark.parametrize("number", [TERM, pytest.param(INT, marks=SOAK)])
+def test_run_that_is_stopped_while_spark_starts_ends_cleanly(number: int, scratch: Path) -> None:
+    with command(["run", "pipeline.yaml"], scratch) as process:
+        (scratch / "here" / "incoming").mkdir()
+        (scratch / "here" / "pipeline.yaml").write_text(PIPELINE)
+        eventually(
+            lambda: any("java" in each.name() for each in psutil.Process(process.pid).children(recursive=True)),
+            "Spark did not begin",
+            100,
+        )
+        ends_with_everything(process, number, scratch)
+        assert "Traceback" not in (scratch / "stderr").read_text()
+
+
+@pytest.mark.timeout(280)
 @pytest.mark.parametrize("number", [KILL, pytest.param(INT, marks=SOAK), pytest.param(TERM, marks=SOAK)])
 def test_demo_ends_with_everything_it_started(number: int, scratch: Path) -> None:
     with command(["demo"], scratch) as process:
@@ -170,7 +185,7 @@ def test_verify_ends_with_everything_it_started(number: int, scratch: Path) -> N
         )
         family = _family(process.pid)
         process.send_signal(number)
-        process.wait(40)
+        assert process.wait(40) != 0, "a verdict that was not reached is no pass"
         assert not psutil.wait_procs(family, timeout=40)[1]
 
 
