@@ -77,7 +77,7 @@ def pipeline(task: Task) -> Pipeline:
         task.name,
         guarantee=task.guarantee,
         checkpoint=task.checkpoint,
-        master="local[2]",
+        master="local[1]",
         spark={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "512m"},
         observer=Holder(task),
         say=lambda _: None,
