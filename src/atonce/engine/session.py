@@ -31,6 +31,8 @@ DEFAULTS: dict[str, str] = {
     # A sender begins with the first few blobs instead of waiting for all of its shuffle, and memory stays bounded.
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.python.daemon.module": "atonce.engine.daemon",
+    # Over TCP every small message to a Python worker waits 40 ms for a delayed acknowledgement (Nagle).
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Wakes the query sooner than the default 10 ms after new data; and no pause between batches.

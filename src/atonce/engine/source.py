@@ -29,6 +29,7 @@ from atonce.engine.source_admission import Admission
 from atonce.engine.source_offsets import Watch, ends_from, first_offsets, last_offsets
 from atonce.engine.source_options import Offsets, SourceOptions, from_json_form, parse, to_json_form
 from atonce.engine.source_ranges import Range, cut, ranges
+from atonce.ledger.progress import SMALL_BATCH_ROWS
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = ", headers array<struct<key: string, value: binary>>"
@@ -67,11 +68,11 @@ class AtOnceSource(DataSource):
         return StreamReader(parse(dict(self.options), streaming=True), schema)
 
 
-class RangePartition(InputPartition):
-    """One task: a range of one partition."""
+class RangesPartition(InputPartition):
+    """One task: ranges, each of one partition, read one after the other."""
 
-    def __init__(self, part: Range) -> None:
-        super().__init__((part.place.topic, part.place.partition, part.start, part.end))
+    def __init__(self, *parts: Range) -> None:
+        super().__init__(tuple((part.place.topic, part.place.partition, part.start, part.end) for part in parts))
 
 
 class BatchReader(DataSourceReader):
@@ -81,10 +82,10 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         with Cluster(self._options.servers, self._options.config) as cluster:
             start, end = first_offsets(cluster, self._options), last_offsets(cluster, self._options)
-        return _tasks(start, end, self._options) or [RangePartition(Range(TopicPartition("", 0), 0, 0))]
+        return _tasks(start, end, self._options) or [RangesPartition()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_range(self._options, self._schema, partition)
+        return read_ranges(self._options, self._schema, partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -127,36 +128,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _tasks(from_json_form(start), from_json_form(end), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_range(self._options, self._schema, partition)
+        return read_ranges(self._options, self._schema, partition)
 
 
 def _tasks(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], options: SourceOptions
 ) -> list[InputPartition]:
-    parts = cut(ranges(start, end), at_least=options.min_partitions, max_records=options.max_records)
-    return [RangePartition(part) for part in parts]
+    wanted = ranges(start, end)
+    if wanted and options.min_partitions is None and sum(part.size for part in wanted) <= SMALL_BATCH_ROWS:
+        return [RangesPartition(*wanted)]
+    parts = cut(wanted, at_least=options.min_partitions, max_records=options.max_records)
+    return [RangesPartition(part) for part in parts]
 
 
-def read_range(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
-    """Runs in a task: the range as Arrow batches, through the function if there is one."""
+def read_ranges(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
+    """Runs in a task: its ranges as Arrow batches, through the function if there is one."""
     # Here and not above: planning processes never decode, and start a second sooner without the compiled codec.
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from atonce.client.fetch import fetch
 
-    topic, index, start, end = partition.value
-    if start >= end:
-        return iter(())
-    batches = fetch(
-        shared(options.servers, options.config),
-        topic,
-        index,
-        start,
-        end,
-        isolation=options.isolation,
-        headers=options.headers,
-        max_bytes=options.fetch_bytes,
-        fail_on_data_loss=options.fail_on_data_loss,
+    cluster = shared(options.servers, options.config)
+    batches = (
+        batch
+        for topic, index, start, end in partition.value
+        for batch in fetch(
+            cluster,
+            topic,
+            index,
+            start,
+            end,
+            isolation=options.isolation,
+            headers=options.headers,
+            max_bytes=options.fetch_bytes,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
     )
     if options.function is None:
         return batches

@@ -10,6 +10,9 @@ Positions = Mapping[str, int]
 
 COVERS = "covers"
 
+SMALL_BATCH_ROWS = 20_000
+"""Up to here one task reads and delivers the whole batch: starting more would cost more than they save."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -23,6 +26,12 @@ class Plan:
     stateful: bool = False
     covers: str = ""
     """Digest of what a batch with opaque offsets covers: the same number with other input in it must be noticed."""
+
+    def small(self) -> bool:
+        """Few positions lie between start and end. A source with opaque offsets never says so."""
+        if self.start is None or self.end is None:
+            return False
+        return sum(at - self.start.get(place, 0) for place, at in self.end.items()) <= SMALL_BATCH_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,6 @@ from atonce.sinks.kafka_send import REPORT_SCHEMA, Report, SendTask, read_report
 from atonce.sinks.kafka_tally import check
 from atonce.sinks.sql_job import map_in_arrow
 
-SMALL_BATCH_ROWS = 20_000
-"""Up to here one task does the whole batch: no shuffle, so one stage less to wait for."""
 _TIME_SHARE = 0.8
 """How much of the transaction's time-out a batch may use before the driver aborts it by its own clock."""
 _LOOK_EVERY_S = 0.05
@@ -89,18 +87,12 @@ class Attempt:
     def _sent(self) -> Any:
         from dataclasses import replace
 
-        df, small = self._batch.df, is_small(self._batch)
+        df = self._batch.df
+        # A stateful batch keeps its partitions: its state stores are bound to them.
+        small = self._batch.plan.small() and not self._batch.plan.stateful
         if small and not self._batch.encoded:
             return map_in_arrow(df.coalesce(1), replace(self._task, encoder=self._encoder), REPORT_SCHEMA)
         blobs = df if self._batch.encoded else map_in_arrow(df, self._encoder, BLOB_SCHEMA)
         slots = self._encoder.targets.slots
         placed = blobs.coalesce(1) if small else blobs.repartitionById(slots, blobs["slot"])
         return map_in_arrow(placed, self._task, REPORT_SCHEMA)
-
-
-def is_small(batch: Batch) -> bool:
-    """Planned rows fit one task. A stateful batch keeps its partitions: its state stores are bound to them."""
-    start, end = batch.plan.start, batch.plan.end
-    if start is None or end is None or batch.plan.stateful:
-        return False
-    return sum(at - start.get(p, 0) for p, at in end.items()) <= SMALL_BATCH_ROWS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 from collections.abc import Callable, Iterator
@@ -30,9 +31,18 @@ def map_in_arrow(df: Any, function: Callable[[Iterator[Any]], Iterator[Any]], sc
     from pyspark.util import PythonEvalType
 
     vectorized_udf = importlib.import_module("pyspark.sql.pandas.functions").vectorized_udf
-    udf = vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    returned = parsed(schema) if isinstance(schema, str) else schema
+    udf = vectorized_udf(function, returned, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     made = udf(*[df[column(name)] for name in df.columns])
     return DataFrame(df._jdf.mapInArrow(made._jc, False, None), df.sparkSession)
+
+
+@functools.cache
+def parsed(schema: str) -> Any:
+    """A schema in DDL as Spark's type; parsed once, since the parser is in the JVM and batches are small."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromDDL(schema)
 
 
 def run_into(

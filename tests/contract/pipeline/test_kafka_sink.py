@@ -17,7 +17,8 @@ from atonce.client.transaction import Transaction
 from atonce.engine.observer import Event, Step
 from atonce.errors import AttemptAborted, InvariantError, RefusedError, ReplacedError, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
-from atonce.sinks import kafka_attempt, kafka_open
+from atonce.ledger import progress
+from atonce.sinks import kafka_open
 from atonce.sinks.contract import Identity
 from atonce.sinks.kafka import KafkaSink
 from atonce.sinks.kafka_blobs import Encoder, Targets
@@ -85,7 +86,7 @@ def test_python_worker_killed_mid_write_loses_and_doubles_nothing(
 ) -> None:
     """F10, F20: part of the batch is in the log already; it is aborted, and the batch runs again."""
     if not small:
-        monkeypatch.setattr(kafka_attempt, "SMALL_BATCH_ROWS", 0)
+        monkeypatch.setattr(progress, "SMALL_BATCH_ROWS", 0)
     marker, watcher = scratch / "marker", Watcher()
     pipeline = replace(copy(transform=dies_once(marker)), observer=watcher)
     pipeline.run(available_now=True)
@@ -263,7 +264,7 @@ def test_wrong_columns_are_refused_before_anything_starts(copy: Make, capfd: pyt
 def test_arrow_transform_runs_in_the_source_and_shuffles_only_blobs(
     copy: Make, embedded: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_attempt, "SMALL_BATCH_ROWS", 0)
+    monkeypatch.setattr(progress, "SMALL_BATCH_ROWS", 0)
 
     def shout(batch: Any) -> Any:
         import pyarrow as pa

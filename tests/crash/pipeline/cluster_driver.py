@@ -8,7 +8,7 @@ from typing import Any
 
 import atonce
 from atonce.engine.observer import Event
-from atonce.sinks import kafka_attempt
+from atonce.ledger import progress
 from atonce.sinks.sql_job import map_in_arrow
 
 
@@ -32,7 +32,7 @@ def slow(df: Any) -> Any:
 
 def main() -> None:
     told = json.loads(sys.argv[1])
-    kafka_attempt.SMALL_BATCH_ROWS = 0
+    progress.SMALL_BATCH_ROWS = 0
     source = atonce.Kafka(told["name"], servers=told["servers"], options={"maxOffsetsPerTrigger": "100"})
     sink: Any = atonce.Kafka(f"{told['name']}-out", servers=told["servers"])
     if told["postgres"]:
