@@ -15,7 +15,7 @@ consumer = Consumer(
         "group.id": group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": True,
-        "auto.commit.interval.ms": 150,
+        "auto.commit.interval.ms": 400,
         "session.timeout.ms": 6000,
     }
 )
@@ -25,6 +25,6 @@ while True:
     for message in consumer.consume(40, timeout=0.5):
         if message.error():
             continue
-        time.sleep(0.005)  # the work; meanwhile the timer commits the offsets of the whole batch
+        time.sleep(0.02)  # the work; meanwhile the timer commits the offsets of the whole batch
         producer.produce(target, key=message.key(), value=message.value())
         producer.poll(0)
