@@ -14,6 +14,7 @@ from atonce.errors import AtOnceError
 from atonce.verify.cluster import Cluster
 from atonce.verify.faults import Need
 from atonce.verify.harness import Apache
+from atonce.verify.history import WRITES
 from atonce.verify.rules import Action, NotFired
 from atonce.verify.scenarios.registry import scenario
 from atonce.verify.scene import Scene
@@ -81,9 +82,9 @@ def disk_full(scene: Scene) -> None:
         process.rlimit(psutil.RLIMIT_FSIZE, (256, hard))
 
     scene.after.append(give_room)
-    scene.inject("produce", action=Action.CALL_BESIDE, topic=scene.names.output, call=fill)
+    since = scene.inject("produce", action=Action.CALL_BESIDE, topic=scene.names.output, call=fill).fired_at or 0.0
     if Need.ACKS in scene.needs:
-        scene.until(lambda: _refused(scene) or not process.is_running(), 10, "a write that the full disk refuses")
+        scene.until(lambda: _refused(scene, since) or not process.is_running(), 10, "a write that a full disk refuses")
     else:
         time.sleep(1.0)  # nobody asks for an answer: how long the disk is full
     if process.is_running():
@@ -92,8 +93,9 @@ def disk_full(scene: Scene) -> None:
         scene.harness.restart()
 
 
-def _refused(scene: Scene) -> bool:
-    return any(KAFKA_STORAGE_ERROR in entry.errors for entry in scene.history.of("produce"))
+def _refused(scene: Scene, since: float) -> bool:
+    """The output, or what the coordinator keeps about its transaction: whichever came first could not be written."""
+    return any((entry.answered_at or 0.0) >= since and entry.errors for entry in scene.history.of(*WRITES))
 
 
 def _segment(scene: Scene) -> Path:
