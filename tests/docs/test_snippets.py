@@ -43,7 +43,12 @@ def script(page: Path) -> str:
 RUNNING = [page for page in PAGES if page.exists() and script(page)]
 
 
-@pytest.mark.parametrize("page", RUNNING, ids=lambda page: str(page.relative_to(ROOT)))
+# Starting a Spark cluster for a page takes its time: that page is run by `make soak`.
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.soak] if page.name == "cluster.md" else []) for page in RUNNING],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_snippets_of_the_page_run(page: Path, scratch: Path) -> None:
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "REPO": str(ROOT)}
     if "make " in script(page):
