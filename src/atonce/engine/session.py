@@ -104,7 +104,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, *,
         builder = SparkSession.builder.master(master).appName("atonce")
         for key, value in settings(master, conf).items():
             builder = builder.config(key, value)
-        with _without_noise(), without_zip(master):
+        with _without_noise(), without_zip(master), _no_jvm_left_behind():
             running = builder.getOrCreate()
         _say_it_once()
         if warm:
@@ -174,6 +174,22 @@ def _without_noise() -> Iterator[None]:
         yield
     finally:
         os.dup2(real, 2)
+
+
+@contextlib.contextmanager
+def _no_jvm_left_behind() -> Iterator[None]:
+    """A JVM ends with its driver, but not one whose driver gave up while it started: its main thread fails then."""
+    import psutil
+
+    before = {each.pid for each in psutil.Process().children()}
+    try:
+        yield
+    except BaseException:
+        for each in psutil.Process().children():
+            if each.pid not in before:
+                with contextlib.suppress(psutil.Error):
+                    each.kill()
+        raise
 
 
 def _pass_on(reading: int, real: int) -> None:
