@@ -31,8 +31,6 @@ DEFAULTS: dict[str, str] = {
     # A sender begins with the first few blobs instead of waiting for all of its shuffle, and memory stays bounded.
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.python.daemon.module": "atonce.engine.daemon",
-    # Over TCP every small message to a Python worker waits 40 ms for a delayed acknowledgement (Nagle).
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Wakes the query sooner than the default 10 ms after new data; and no pause between batches.
@@ -87,6 +85,11 @@ _NOISE = (
     b"To adjust logging level",
     b"Picked up JAVA_TOOL_OPTIONS",
 )
+
+
+_LONGEST_SOCKET_FOLDER = 60
+"""A Unix socket's path has room for about 100 bytes, and Spark adds a name of 42. Executors of a cluster keep TCP: how
+long the path of their temporary directory is, only they know."""
 
 
 def session(master: str | None = None, conf: Mapping[str, str] | None = None, *, warm: bool = True) -> Any:
@@ -157,6 +160,9 @@ def settings(master: str, conf: Mapping[str, str] | None = None) -> dict[str, st
     ]
     if master.startswith("local"):
         java.append(class_archive_options())
+        if len(str(scratch)) <= _LONGEST_SOCKET_FOLDER:
+            # Over TCP every small message to a Python worker waits 40 ms for a delayed acknowledgement (Nagle).
+            chosen["spark.python.unix.domain.socket.enabled"] = "true"
     chosen["spark.driver.extraJavaOptions"] = " ".join(java).strip()
     chosen.update(conf or {})
     return chosen

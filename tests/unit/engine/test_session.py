@@ -1,0 +1,28 @@
+"""What a session is built with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atonce.engine.session import settings
+
+SOCKETS = "spark.python.unix.domain.socket.enabled"
+
+
+def test_workers_are_talked_to_over_unix_sockets_where_their_path_is_short_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path that is too long would keep every Python worker from starting."""
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
+    assert settings("local[2]")[SOCKETS] == "true"
+    assert SOCKETS not in settings("spark://127.0.0.1:7077")
+    deep = tmp_path / ("d" * 60)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    assert SOCKETS not in settings("local[2]")
+
+
+def test_what_the_user_says_wins() -> None:
+    assert settings("local[2]", {SOCKETS: "false"})[SOCKETS] == "false"
