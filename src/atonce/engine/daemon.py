@@ -10,6 +10,8 @@ import contextlib
 import gc
 import importlib
 import os
+from collections.abc import Callable
+from typing import Any
 
 # No thread may exist when the daemon forks: OpenBLAS and OpenMP would start theirs on import.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -38,8 +40,21 @@ def preload() -> None:
     gc.freeze()
 
 
-if __name__ == "__main__":
-    from pyspark.daemon import manager
+def until_the_jvm_is_gone(worker: Callable[..., int]) -> Callable[..., int]:
+    """A worker whose JVM has ended has nobody left to tell; Spark's own would print a stack trace."""
 
+    def quiet(*arguments: Any) -> int:
+        try:
+            return worker(*arguments)
+        except BrokenPipeError:
+            return 1
+
+    return quiet
+
+
+if __name__ == "__main__":
+    import pyspark.daemon
+
+    pyspark.daemon.worker = until_the_jvm_is_gone(pyspark.daemon.worker)
     preload()
-    manager()
+    pyspark.daemon.manager()
