@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest
 
 help:
 	@echo "make demo    see a pipeline survive a crash, under each of the four guarantees"
-	@echo "make test    run all tests (about 20 minutes on two cores)"
+	@echo "make test    run all tests (about 12 minutes on two cores)"
 	@echo "make check   format, lint, types, import contracts"
 	@echo "make soak    the long tests: crash rounds, all faults, all mutants"
 	@echo "make bench   the benchmarks, against their peers, in one run"
@@ -26,7 +26,7 @@ demo: setup
 test:
 	@scripts/setup --test
 	@echo "• running the tests"
-	@$(PYTEST) -m "not soak" $(ARGS)
+	@$(PYTEST) -n 2 --dist loadfile -m "not soak" $(ARGS)
 
 check: setup
 	@echo "• format"; $(BIN)/ruff format --check --quiet src tests examples bench scripts

@@ -18,7 +18,7 @@ from atonce.client.topic import Kafka
 from atonce.engine.local_broker import broker_for
 from atonce.engine.observer import Observer, Silent
 from atonce.engine.rewind import Rewind, rewind, target_positions
-from atonce.engine.run import Job, Run
+from atonce.engine.run import Fused, Job, Run
 from atonce.engine.session import session
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, Verdict, require
@@ -222,17 +222,13 @@ class Pipeline:
     def _job(self, source: Source, sink: Sink, available_now: bool) -> Job:
         kafka_in = self.source if isinstance(self.source, Kafka) else None
         kafka_out = isinstance(self.sink, Kafka)
-        # Topics by column appear while running, and an encoder inside the source could not learn of them.
-        named = kafka_out and self.sink.topic is not None
-        encoded = self.arrow is not None and named and kafka_in is not None and not self.transforms
         return Job(
             name=self.name,
             guarantee=self.level,
             source=source,
             sink=sink,
-            build=self._build(encoded, kafka_in is not None),
-            load_options=self._load_options(encoded) if kafka_in is not None else lambda _: {},
-            encoded=encoded,
+            build=self._build(hooked=kafka_in is not None),
+            fuse=self._fuse if self.arrow is not None and kafka_in is not None else lambda _: Fused(),
             mode=self.mode,
             checkpoint=self.checkpoint_path(),
             trigger=_trigger(self.trigger, available_now),
@@ -245,20 +241,17 @@ class Pipeline:
             say=self.say,
         )
 
-    def _load_options(self, encoded: bool) -> Callable[[OpenSink], dict[str, str]]:
-        def options(sink: OpenSink) -> dict[str, str]:
-            if self.arrow is None:
-                return {}
-            from atonce.engine.source import fused
-            from atonce.sinks.kafka_blobs import BLOB_SCHEMA
+    def _fuse(self, sink: OpenSink) -> Fused:
+        """The Arrow transform inside the source's tasks, and the sink's part with it where nothing comes between."""
+        from atonce.engine.source import fused
 
-            if encoded:
-                return fused(sink.encoder(self.arrow), BLOB_SCHEMA)  # type: ignore[attr-defined]
-            return fused(_Each(self.arrow), self.arrow_schema)
+        by_sink = getattr(sink, "fused", None)
+        found = by_sink(self.arrow, self.arrow_schema) if by_sink is not None and not self.transforms else None
+        if found is not None:
+            return Fused(fused(*found), encoded=True)
+        return Fused(fused(_Each(self.arrow), self.arrow_schema))
 
-        return options
-
-    def _build(self, encoded: bool, hooked: bool) -> Callable[[Any, Any], Any]:
+    def _build(self, hooked: bool) -> Callable[[Any, Any], Any]:
         def build(df: Any, _: Any) -> Any:
             if self.arrow is not None and not hooked:
                 df = map_in_arrow(df, _Each(self.arrow), self.arrow_schema)
@@ -273,10 +266,10 @@ class Pipeline:
 class _Each:
     """A function on one record batch, over all of them."""
 
-    fn: Callable[[Any], Any]
+    fn: Any
 
     def __call__(self, batches: Any) -> Iterator[Any]:
-        from atonce.sinks.kafka_blobs import transformed
+        from atonce.sinks.arrow_transform import transformed
 
         for batch in batches:
             yield from transformed(self.fn, batch)

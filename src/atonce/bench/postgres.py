@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from atonce.bench import peers
@@ -38,20 +39,22 @@ class Load:
 
 
 def postgres_contestants(load: Load, levels: list[str]) -> list[Contestant]:
+    kinds = {"map_arrow": "postgres-arrow", "SQL": "postgres"}
     ours = [
-        Contestant(f"AtOnce → PostgreSQL, {level}", lambda level=level: measure(load, level))  # type: ignore[misc]
+        Contestant(f"AtOnce {name} → PostgreSQL, {level}", partial(measure, load, level, kind))
         for level in levels
+        for name, kind in kinds.items()
     ]
     return [*ours, Contestant("plain ADBC ingest, no source and no guarantee", lambda: ingest(load))]
 
 
-def measure(load: Load, level: str) -> Run:
+def measure(load: Load, level: str, kind: str) -> Run:
     import psycopg
 
     name = f"bench-{uuid.uuid4().hex[:10]}"
     table = name.replace("-", "_")
     scratch = scratch_directory("bench")
-    command = [sys.executable, "-m", "atonce.bench.subject", "postgres", level, load.servers, load.source, load.url]
+    command = [sys.executable, "-m", "atonce.bench.subject", kind, level, load.servers, load.source, load.url]
     command += [name, str(scratch), str(load.per_batch)]
     try:
         with psycopg.connect(load.url, autocommit=True) as database:

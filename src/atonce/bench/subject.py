@@ -1,7 +1,8 @@
 """Our own contestants, each as a program that runs until it is killed, like every peer.
 
-Arguments: kind (arrow, dataframe or postgres), level, servers, input topic, output topic or database URL, name,
-scratch directory, records per micro-batch (0: the default admission by bytes), and optionally Spark's master.
+Arguments: kind (arrow, dataframe, postgres-arrow or postgres), level, servers, input topic, output topic or database
+URL, name, scratch directory, records per micro-batch (0: the default admission by bytes), and optionally Spark's
+master.
 """
 
 from __future__ import annotations
@@ -24,6 +25,20 @@ def upper(batch: Any) -> Any:
     return pa.record_batch({"key": batch.column("key"), "value": value})
 
 
+def four_columns(batch: Any) -> Any:
+    """The key as a number, where the record stood, and its value as text."""
+    import pyarrow as pa
+
+    return pa.record_batch(
+        {
+            "id": batch.column("key").view(pa.string()).cast(pa.int64()),
+            "origin": batch.column("partition"),
+            "position": batch.column("offset"),
+            "body": batch.column("value").view(pa.string()),
+        }
+    )
+
+
 def pipeline(arguments: list[str]) -> Any:
     kind, level, servers, source, target, name, scratch, per_batch = arguments[:8]
     master = arguments[8] if len(arguments) > 8 else "local[2]"
@@ -36,11 +51,14 @@ def pipeline(arguments: list[str]) -> Any:
     if kind == "dataframe":
         query = "SELECT key, CAST(upper(CAST(value AS STRING)) AS BINARY) AS value FROM input"
         return begun.transform(query).write(atonce.Kafka(target, servers=servers))
+    table = atonce.Postgres(target, table=name.replace("-", "_"), create=True)
+    if kind == "postgres-arrow":
+        return begun.map_arrow(four_columns, "id bigint, origin int, position bigint, body string").write(table)
     rows = (
         "SELECT CAST(CAST(key AS STRING) AS BIGINT) AS id, partition AS origin, `offset` AS position, "
         "CAST(value AS STRING) AS body FROM input"
     )
-    return begun.transform(rows).write(atonce.Postgres(target, table=name.replace("-", "_"), create=True))
+    return begun.transform(rows).write(table)
 
 
 if __name__ == "__main__":

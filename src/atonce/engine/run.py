@@ -43,6 +43,15 @@ class SparkGone(RefusedError):
     """Spark's JVM has ended under a running pipeline."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """An Arrow transform that runs inside the source's tasks, as options for the source."""
+
+    options: dict[str, str] = field(default_factory=dict)
+    encoded: bool = False
+    """The sink's own function is part of it: what the source gives are no longer rows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """Everything a run needs to know; made by `Pipeline`."""
@@ -53,9 +62,8 @@ class Job:
     sink: Sink
     build: Callable[[Any, Any], Any]
     """(loaded DataFrame, open sink) → the DataFrame to deliver."""
-    load_options: Callable[[OpenSink], dict[str, str]]
-    """Options for the source that depend on the open sink (an Arrow transform to run in its tasks)."""
-    encoded: bool = False
+    fuse: Callable[[OpenSink], Fused]
+    """What runs inside the source's tasks, which may depend on the open sink."""
     mode: str | None = None
     """Spark's output mode; None: what the plan allows."""
     checkpoint: str
@@ -92,6 +100,7 @@ class Run:
             Mirror(job.name, job.input_servers, job.input_config) if job.mirrored and job.input_servers else None
         )
         self._deliverer: Deliverer | None = None
+        self._fused = Fused()
         self.query: Any = None
         self.restarts = 0
 
@@ -101,8 +110,8 @@ class Run:
         beginning = self._begin(source_ids)
         self._tell(Step.CLAIMED, {"positions": beginning.recorded.positions})
         self._notice_changes(beginning.recorded)
-        options = self.job.load_options(self._sink)
-        df = self._built(self.job.source.load(self._spark, beginning.start, options))
+        self._fused = self.job.fuse(self._sink)
+        df = self._built(self.job.source.load(self._spark, beginning.start, self._fused.options))
         stateful = is_stateful(df)
         if stateful and beginning.fresh:
             raise LedgerMismatch(
@@ -120,7 +129,7 @@ class Run:
             recorded=beginning.recorded,
             source_ids=source_ids,
             stateful=stateful,
-            encoded=self.job.encoded,
+            encoded=self._fused.encoded,
             observer=self.job.observer,
             mirror=self._mirror,
         )
@@ -254,7 +263,7 @@ class Run:
         except Exception as error:
             raise UsageError(f"the transform of {self.job.name!r} fails: {in_words(error)}") from error
         accepts = getattr(self._sink, "accepts", None)
-        if accepts is not None and not self.job.encoded:
+        if accepts is not None and not self._fused.encoded:
             accepts(df.schema)
         return df
 
@@ -264,11 +273,11 @@ class Run:
         plan = self._deliverer.plan if self._deliverer is not None else None
         if failure.located or refuses is None or load_range is None or plan is None or plan.stateful:
             return failure
-        options = self.job.load_options(self._sink)
+        fused = self._fused
 
         def fails(place: str, start: int, end: int) -> bool:
-            part = self.job.build(load_range(self._spark, place, start, end, options), self._sink)
-            return bool(refuses(part, self.job.encoded))
+            part = self.job.build(load_range(self._spark, place, start, end, fused.options), self._sink)
+            return bool(refuses(part, fused.encoded))
 
         try:
             found = locate(plan, fails)

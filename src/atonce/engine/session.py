@@ -48,7 +48,6 @@ LOCAL_DEFAULTS: dict[str, str] = {
     ),
     # Blobs stay on this machine, and may be compressed already.
     "spark.shuffle.compress": "false",
-    "spark.shuffle.checksum.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
 _LOG4J = """\

@@ -147,6 +147,7 @@ def read_ranges(options: SourceOptions, schema: StructType, partition: InputPart
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from atonce.client.fetch import fetch
+    from atonce.sinks.arrow_transform import as_declared
 
     cluster = shared(options.servers, options.config)
     batches = (
@@ -168,4 +169,4 @@ def read_ranges(options: SourceOptions, schema: StructType, partition: InputPart
         return batches
     function = cloudpickle.loads(base64.b64decode(options.function))
     wanted = to_arrow_schema(schema, timezone="UTC")
-    return (batch if batch.schema.equals(wanted) else batch.cast(wanted) for batch in function(batches))
+    return (as_declared(batch, wanted) for batch in function(batches))

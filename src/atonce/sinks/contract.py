@@ -15,6 +15,8 @@ the driver and owns the connections and the ledger beside the output. The engine
 An open sink may also have, and the engine then makes use of it:
 
     accepts(schema)                     refuse columns before anything starts
+    fused(transform, schema)            a function that runs in the source's tasks and does as much of delivering
+                                        `transform`'s rows as it can, and the schema of what it gives; or None
     refuses(df, encoded)                whether a row of these cannot be delivered, so that it can be searched for
     check_claim()                       `ReplacedError` if a newer instance holds the pipeline; for times without input
 """
@@ -60,7 +62,7 @@ class Batch:
     """The transformed DataFrame, lazily evaluated; running it twice gives the same rows."""
     plan: Plan
     encoded: bool = False
-    """True when `df` already holds blobs of encoded record batches (the `map_arrow` path into Kafka)."""
+    """True when `df` holds what the sink's own `fused` function gave (the `map_arrow` path), not rows."""
     watch: Callable[[Moment, dict[str, Any]], None] = unwatched
     """Called by the sink, in the driver, between its steps (a watcher may block, or kill the process, right there):
     output-done, progress-done, committing and committed inside `output_and_progress`; aborted and retrying anywhere."""

@@ -20,13 +20,14 @@ import pyarrow.compute as pc
 
 from atonce.records.encode import encode
 from atonce.records.partitioner import assign
-from atonce.sinks.kafka_spool import SpoolWriter
+from atonce.sinks.arrow_transform import transformed
+from atonce.sinks.spool import SpoolWriter
 
 BLOB_SCHEMA = (
     "slot int, topic string, partition int, records int, run bigint, index int, data binary, at bigint, size int, "
     "note string"
 )
-"""A blob is in `data`, or, when `size` is set, `size` bytes at `at` in the spool of its run (`kafka_spool`)."""
+"""A blob is in `data`, or, when `size` is set, `size` bytes at `at` in the spool of its run (`spool`)."""
 _ARROW = pa.schema(
     [
         ("slot", pa.int32()),
@@ -245,19 +246,6 @@ def _dead(rows: Any, mask: Any, reasons: dict[int, str], limit: int) -> Any:
         ],
         names=["key", "value", "headers"],
     )
-
-
-def transformed(transform: Any, batch: Any) -> Iterator[Any]:
-    if transform is None:
-        yield batch
-        return
-    result = transform(batch)
-    if isinstance(result, pa.RecordBatch):
-        yield result
-    elif isinstance(result, pa.Table):
-        yield from result.to_batches()
-    else:
-        yield from result
 
 
 def _note(mask: Any, reasons: dict[int, str], bad: Any, say: Any) -> None:

@@ -15,7 +15,7 @@ from atonce.guarantee import Guarantee
 from atonce.ledger.kafka import KafkaLedger
 from atonce.ledger.progress import Progress
 from atonce.ledger.timer import TimedCommits
-from atonce.sinks import kafka_spool
+from atonce.sinks import spool
 from atonce.sinks.contract import Batch, Identity
 from atonce.sinks.kafka_attempt import Attempt, OutOfTime, Watch
 from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder, Targets
@@ -58,7 +58,7 @@ class KafkaOpenSink:
         self._owner = Owner(self._cluster, identity, self._ledger(), kafka.transaction_timeout_ms)
         self._lease = LeaseServer(spark.conf.get("spark.driver.host", "127.0.0.1"))
         self._timer = TimedCommits(self._owner.commit, kafka.auto_commit_interval_ms / 1000)
-        self._spool = kafka_spool.directory(spark)
+        self._spool = spool.directory(spark)
         self._lock = threading.Lock()
         self._looked_at = time.monotonic()
 
@@ -105,7 +105,7 @@ class KafkaOpenSink:
     def close(self) -> None:
         self._timer.close()
         self._lease.close()
-        kafka_spool.remove(self._spool)
+        spool.remove(self._spool)
         self._cluster.close()
 
     def accepts(self, schema: Any) -> None:
@@ -118,10 +118,15 @@ class KafkaOpenSink:
         try:
             return bool(blobs.where("note IS NOT NULL").limit(1).collect())
         finally:
-            kafka_spool.sweep(self._spool)
+            spool.sweep(self._spool)
+
+    def fused(self, transform: Any, schema: str) -> tuple[Encoder, str] | None:
+        """What encodes an Arrow transform's rows inside the source's tasks."""
+        # Topics by column appear while running, and an encoder inside the source could not learn of them.
+        return (self.encoder(transform), BLOB_SCHEMA) if self._kafka.topic is not None else None
 
     def encoder(self, transform: Any = None) -> Encoder:
-        """What turns rows into blobs; `map_arrow` pipelines run it inside the source's tasks."""
+        """What turns rows into blobs."""
         total = sum(self._topics.values())
         slots = max(1, min(total, 2 * int(self._spark.sparkContext.defaultParallelism)))
         return Encoder(
@@ -199,7 +204,7 @@ class KafkaOpenSink:
         try:
             report = Attempt(batch, self.encoder(), task).run(watch)
         finally:
-            kafka_spool.sweep(self._spool)
+            spool.sweep(self._spool)
         for note in report.notes:
             self._act_on(note)
         return report

@@ -14,8 +14,8 @@ from atonce.client.produce import Sender, idempotent_producer
 from atonce.errors import AttemptAborted, InvariantError
 from atonce.sinks.kafka_blobs import Encoder
 from atonce.sinks.kafka_lease import Lease, LeaseAddress
-from atonce.sinks.kafka_spool import SpoolReader
 from atonce.sinks.kafka_tally import SlotTally
+from atonce.sinks.spool import SpoolReader
 
 REPORT_SCHEMA = "slot int, records bigint, bytes bigint, tally string, note string"
 _ARROW = pa.schema(

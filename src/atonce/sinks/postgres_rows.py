@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
 
 from atonce.sinks.contract import Batch
 from atonce.sinks.postgres_copy import HEADER, TRAILER
+from atonce.sinks.postgres_fused import Meeting
 from atonce.sinks.postgres_target import Target, quoted
 from atonce.sinks.postgres_task import NUMBERING, CopyTask
 from atonce.sinks.sql_bad_rows import bad_row, undeliverable
@@ -23,12 +24,30 @@ class Copied:
     dead: list[dict[str, Any]]
 
 
-def copy_rows(connection: psycopg.Connection[Any], spark: Any, batch: Batch, target: Target, *, staged: bool) -> Copied:
-    """Straight into the table, or into the connection's staging table. Raises with nothing of the batch in either."""
+def copy_task(target: Target, *, staged: bool) -> CopyTask:
+    """What the tasks do for this table, before it is known where the driver listens."""
     columns = target.staging_columns() if staged else target.columns + target.carried
-    copied = columns if staged else target.columns
+    return CopyTask(
+        columns=columns,
+        copied=len(columns) if staged else len(target.columns),
+        numbered=staged,
+        dead_letter=target.sink.on_error == "dead-letter",
+    )
+
+
+def copy_rows(
+    connection: psycopg.Connection[Any],
+    spark: Any,
+    batch: Batch,
+    target: Target,
+    *,
+    staged: bool,
+    meeting: Meeting | None = None,
+) -> Copied:
+    """Straight into the table, or into the connection's staging table. Raises with nothing of the batch in either."""
     into = target.staging if staged else target.table
-    names = ", ".join(quoted(c.name) for c in (*copied, *(NUMBERING if staged else ())))
+    task = copy_task(target, staged=staged)
+    names = ", ".join(quoted(c.name) for c in (*task.columns[: task.copied], *(NUMBERING if staged else ())))
     intake: Intake | None = None
     try:
         with (
@@ -37,14 +56,9 @@ def copy_rows(connection: psycopg.Connection[Any], spark: Any, batch: Batch, tar
         ):
             copy.write(HEADER)
             intake = Intake.for_session(copy.write, spark)
-            task = CopyTask(
-                address=intake.address,
-                token=intake.token,
-                columns=columns,
-                copied=len(copied),
-                numbered=staged,
-                dead_letter=target.sink.on_error == "dead-letter",
-            )
+            if meeting is not None:
+                meeting.post(intake)
+            task = replace(task, address=intake.address, token=intake.token)
             rows = run_into(intake, batch, target.selected, task.run, target.sink.table)
             copy.write(TRAILER)
     except psycopg.Error as error:
@@ -61,7 +75,7 @@ def _named(error: psycopg.Error, batch: Batch, target: Target, intake: Intake) -
     """The row that the server refused: it names a line of the COPY, we know which task sent that line."""
     found = re.search(r"line (\d+)", error.diag.context or "")
     place = intake.locate(int(found[1])) if found else None
-    row = find_row(batch, target.selected, *place) if place else None
+    row = find_row(batch, target.selected, *place) if place and not batch.encoded else None
     return bad_row(row, words(error)) if row is not None else None
 
 

@@ -14,10 +14,13 @@ import psycopg
 from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedError, RetriableError, UndeliverableRow
 from atonce.ledger.sql import SqlLedger
 from atonce.sinks.contract import Batch, Identity
-from atonce.sinks.postgres_rows import copy_rows, refuses_row, words
+from atonce.sinks.postgres_fused import FusedTask, Meeting
+from atonce.sinks.postgres_rows import Copied, copy_rows, copy_task, refuses_row, words
 from atonce.sinks.postgres_staging import merge, prune, put_aside
 from atonce.sinks.postgres_target import Target, qualified, resolve
-from atonce.sinks.sql_job import require_input_order
+from atonce.sinks.spool import directory
+from atonce.sinks.sql_intake import RESULT_SCHEMA
+from atonce.sinks.sql_job import parsed, require_input_order
 
 if TYPE_CHECKING:
     from atonce.sinks.postgres import Postgres
@@ -71,6 +74,7 @@ class PostgresStore:
         self._pipeline = identity.name
         self._spark = spark
         self._pruned_at: float | None = None
+        self._fused: tuple[Target, Meeting, Any] | None = None
 
     def connect(self) -> psycopg.Connection[Any]:
         try:
@@ -105,16 +109,17 @@ class PostgresStore:
             ledger.create(connection)
 
     def write(self, connection: psycopg.Connection[Any], batch: Batch) -> int:
-        target = self._target(connection, batch)
+        target = self._target(connection, self._schema(batch))
+        self._refuse_changed(batch, target)
         if self._sink.mode == "upsert" and not self._sink.orders:
             require_input_order(batch, f"upsert into {self._sink.table}")
         if target.staged:
             return self._stage_and_merge(connection, batch, target)
         if self._sink.on_error == "stop":
-            return copy_rows(connection, self._spark, batch, target, staged=False).rows
+            return self._copy(connection, batch, target, staged=False).rows
         connection.execute("SAVEPOINT atonce_rows")
         try:
-            copied = copy_rows(connection, self._spark, batch, target, staged=False)
+            copied = self._copy(connection, batch, target, staged=False)
         except psycopg.Error as error:
             if not refuses_row(error):
                 raise
@@ -135,16 +140,49 @@ class PostgresStore:
             return AttemptAborted(f"PostgreSQL at {self._sink.where}: {said}. Nothing of this attempt is visible.")
         return RefusedError(f"PostgreSQL at {self._sink.where} refused: {said}")
 
-    def _target(self, connection: psycopg.Connection[Any], batch: Batch) -> Target:
+    def fuse(self, connection: psycopg.Connection[Any], transform: Any, schema: str) -> tuple[FusedTask, str] | None:
+        """Inside a transaction: what delivers `transform`'s rows from within the source, and what it gives.
+
+        None where tasks and driver may not share a disk, or where a row that only the server refuses would have to be
+        delivered again by way of the staging table.
+        """
+        declared = parsed(schema)
+        target = self._target(connection, declared)
+        if self._sink.on_error == "dead-letter" and not target.staged:
+            return None
+        folder = self._fused[1].folder if self._fused else directory(self._spark)
+        if folder is None:
+            return None
+        meeting = Meeting(folder)
+        self._fused = (target, meeting, declared)
+        task = copy_task(target, staged=target.staged)
+        return FusedTask(meeting=meeting, transform=transform, schema=declared, task=task), RESULT_SCHEMA
+
+    def _schema(self, batch: Batch) -> Any:
+        return self._fused[2] if batch.encoded and self._fused else batch.df.schema
+
+    def _refuse_changed(self, batch: Batch, target: Target) -> None:
+        """Tasks inside the source encode for the table as it was when the pipeline started."""
+        if batch.encoded and self._fused and target != self._fused[0]:
+            raise RefusedError(
+                f"the columns of table {self._sink.table} changed while the pipeline ran. Nothing of this batch was "
+                "delivered. Next: start the pipeline again; it goes on with the table as it is now."
+            )
+
+    def _copy(self, connection: psycopg.Connection[Any], batch: Batch, target: Target, *, staged: bool) -> Copied:
+        meeting = self._fused[1] if batch.encoded and self._fused else None
+        return copy_rows(connection, self._spark, batch, target, staged=staged, meeting=meeting)
+
+    def _target(self, connection: psycopg.Connection[Any], schema: Any) -> Target:
         if self._sink.create and not _there(connection, qualified(self._sink.table)):
             self._lock_for_create(connection)
-        return resolve(connection, self._sink, batch.df.schema)
+        return resolve(connection, self._sink, schema)
 
     def _stage_and_merge(self, connection: psycopg.Connection[Any], batch: Batch, target: Target) -> int:
         connection.execute(target.create_staging().encode())
         if self._sink.dedupe is not None:
             self._prepare_seen(connection, target)
-        copied = copy_rows(connection, self._spark, batch, target, staged=True)
+        copied = self._copy(connection, batch, target, staged=True)
         # The merge sorts the batch; with the server's default of 4 MB it would do so on disk.
         connection.execute(f"SET LOCAL work_mem = '{_MERGE_MEMORY}'".encode())
         rows, refused = merge(connection, batch, target, self._pipeline)

@@ -28,8 +28,8 @@ NUMBERING = (
 class CopyTask:
     """Everything a task needs, shipped with it. The DataFrame's columns come in the order of `columns`."""
 
-    address: tuple[str, int]
-    token: str
+    address: tuple[str, int] = ("", 0)
+    token: str = ""
     columns: tuple[Column, ...]
     copied: int
     """How many of `columns`, from the first, are in the COPY stream; the rest only names rows."""

@@ -134,11 +134,17 @@ class OpenSqlSink:
         batch.watch("committed", {"rows": rows})
         return rows
 
+    def fused(self, transform: Any, schema: str) -> tuple[Any, str] | None:
+        """What delivers an Arrow transform's rows from inside the source's tasks, if this database can."""
+        fuse = getattr(self._store, "fuse", None)
+        return None if fuse is None else self._until_answered(lambda connection: fuse(connection, transform, schema))
+
     def refuses(self, df: Any, encoded: bool) -> bool:
         """Whether a row of `df` cannot be delivered: it is written, and taken back."""
 
         def work(connection: Any) -> None:
-            self._store.write(connection, Batch(df=df, plan=Plan(query_id="", batch_id=-1, start={}, end={})))
+            plan = Plan(query_id="", batch_id=-1, start={}, end={})
+            self._store.write(connection, Batch(df=df, plan=plan, encoded=encoded))
             raise _TakenBack
 
         try:

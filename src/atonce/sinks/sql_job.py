@@ -15,7 +15,8 @@ from atonce.sinks.sql_intake import REFUSAL, RESULT_SCHEMA, Intake
 
 _PASSING = re.compile(
     "Python worker exited unexpectedly|ExecutorLost|executor lost|FetchFailed|Connection reset|Connection refused"
-    "|Remote RPC client disassociated|worker decommissioned|the driver gave up this batch|" + re.escape(REFUSAL),
+    "|Remote RPC client disassociated|worker decommissioned|the driver gave up this batch|"
+    "the driver of this batch is gone|" + re.escape(REFUSAL),
     re.IGNORECASE,
 )
 
@@ -52,11 +53,15 @@ def run_into(
     task: Callable[[Iterator[Any]], Iterator[Any]],
     table: str,
 ) -> int:
-    """Run the batch's job, its tasks streaming into `intake`. Returns the rows taken, once that is certain."""
+    """Run the batch's job, its tasks streaming into `intake`. Returns the rows taken, once that is certain.
+
+    Where the source's own tasks do the streaming (`postgres_fused`), `task` is theirs already.
+    """
     try:
-        wanted = batch.df.select(*[column(name) for name in names])
-        results = map_in_arrow(wanted, task, RESULT_SCHEMA).collect()
-        return intake.check(tuple(row) for row in results)
+        results = batch.df
+        if not batch.encoded:
+            results = map_in_arrow(batch.df.select(*[column(name) for name in names]), task, RESULT_SCHEMA)
+        return intake.check(tuple(row) for row in results.collect())
     except Exception as error:
         intake.close()
         if intake.failure is not None:

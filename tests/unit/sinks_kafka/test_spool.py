@@ -10,7 +10,7 @@ import pytest
 
 from atonce.errors import AttemptAborted
 from atonce.sinks.kafka_blobs import Encoder, Targets
-from atonce.sinks.kafka_spool import WORTH_BYTES, SpoolReader, SpoolWriter, sweep
+from atonce.sinks.spool import WORTH_BYTES, SpoolReader, SpoolWriter, sweep
 
 LARGE = WORTH_BYTES
 
