@@ -23,8 +23,8 @@ from atonce.engine.session import session
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
+from atonce.sinks.arrow_job import map_in_arrow
 from atonce.sinks.contract import OpenSink, Sink
-from atonce.sinks.sql_job import map_in_arrow
 from atonce.sources.contract import Source
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")

@@ -52,7 +52,7 @@ def train(draft: str) -> None:
     from pyspark.sql import SparkSession
 
     from atonce.engine import session as sessions
-    from atonce.sinks.sql_job import map_in_arrow
+    from atonce.sinks.arrow_job import map_in_arrow
 
     sessions.__dict__["class_archive_options"] = lambda: f"-XX:ArchiveClassesAtExit={draft} {QUIET}"
     spark: SparkSession = sessions.session("local[2]")

@@ -137,7 +137,7 @@ def _say_it_once() -> None:
 
 def _warm(spark: Any) -> None:
     """Start the workers' daemon, with its imports, while the driver still connects and plans."""
-    from atonce.sinks.sql_job import map_in_arrow
+    from atonce.sinks.arrow_job import map_in_arrow
 
     with contextlib.suppress(Exception):  # whatever fails here fails again where it is reported
         map_in_arrow(spark.range(1), _unchanged, "id bigint").collect()
@@ -162,8 +162,10 @@ def settings(master: str, conf: Mapping[str, str] | None = None) -> dict[str, st
         if len(str(scratch)) <= _LONGEST_SOCKET_FOLDER:
             # Over TCP every small message to a Python worker waits 40 ms for a delayed acknowledgement (Nagle).
             chosen["spark.python.unix.domain.socket.enabled"] = "true"
-    chosen["spark.driver.extraJavaOptions"] = " ".join(java).strip()
     chosen.update(conf or {})
+    # The user's options come last, so that the JVM takes theirs; ours are still needed (where logs and scratch go).
+    java.append((conf or {}).get("spark.driver.extraJavaOptions", ""))
+    chosen["spark.driver.extraJavaOptions"] = " ".join(part for part in java if part)
     return chosen
 
 

@@ -135,7 +135,9 @@ def _tasks(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], options: SourceOptions
 ) -> list[InputPartition]:
     wanted = ranges(start, end)
-    if wanted and options.min_partitions is None and sum(part.size for part in wanted) <= SMALL_BATCH_ROWS:
+    # A function inside the source may count on one task for a small batch; otherwise `minPartitions` is obeyed.
+    may_be_one = options.function is not None or options.min_partitions is None
+    if wanted and may_be_one and sum(part.size for part in wanted) <= SMALL_BATCH_ROWS:
         return [RangesPartition(*wanted)]
     parts = cut(wanted, at_least=options.min_partitions, max_records=options.max_records)
     return [RangesPartition(part) for part in parts]

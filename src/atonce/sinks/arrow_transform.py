@@ -27,5 +27,5 @@ def as_declared(rows: Any, declared: Any) -> Any:
     if rows.schema.equals(declared):
         return rows
     if missing := [name for name in declared.names if name not in rows.schema.names]:
-        raise ValueError(f"the Arrow function gave the columns {rows.schema.names}, and {missing} were declared as well")
+        raise ValueError(f"the Arrow function gave the columns {rows.schema.names}, without the declared {missing}")
     return rows.select(declared.names).cast(declared)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from atonce.errors import AttemptAborted
+from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch
+from atonce.sinks.errand import given
 from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder
 from atonce.sinks.kafka_lease import LeaseServer
-from atonce.sinks.kafka_send import REPORT_SCHEMA, Report, SendTask, read_reports
+from atonce.sinks.kafka_send import OnErrand, Report, SendTask, read_reports
 from atonce.sinks.kafka_tally import check
-from atonce.sinks.sql_job import map_in_arrow
 
 _TIME_SHARE = 0.8
 """How much of the transaction's time-out a batch may use before the driver aborts it by its own clock."""
@@ -65,14 +67,18 @@ class Watch:
 
 
 class Attempt:
-    def __init__(self, batch: Batch, encoder: Encoder, task: SendTask) -> None:
+    def __init__(self, batch: Batch, jobs: ArrowJobs, encoder: Encoder, task: SendTask, errand: dict[str, Any]) -> None:
         self._batch = batch
+        self._jobs = jobs
         self._encoder = encoder
         self._task = task
+        # A stateful batch keeps its partitions: its state stores are bound to them.
+        self._whole = batch.plan.small() and not batch.plan.stateful
+        self._errand = {**errand, "whole": self._whole}
 
     def run(self, watch: Watch) -> Report:
         """Runs the job and checks that it adds up. Raises what made it fail, or `AttemptAborted`."""
-        with watch:
+        with watch, given(self._batch.df.sparkSession, self._errand):
             try:
                 rows = self._sent().collect()
             except Exception as error:
@@ -85,14 +91,12 @@ class Attempt:
         return report
 
     def _sent(self) -> Any:
-        from dataclasses import replace
-
         df = self._batch.df
-        # A stateful batch keeps its partitions: its state stores are bound to them.
-        small = self._batch.plan.small() and not self._batch.plan.stateful
-        if small and not self._batch.encoded:
-            return map_in_arrow(df.coalesce(1), replace(self._task, encoder=self._encoder), REPORT_SCHEMA)
-        blobs = df if self._batch.encoded else map_in_arrow(df, self._encoder, BLOB_SCHEMA)
-        slots = self._encoder.targets.slots
-        placed = blobs.coalesce(1) if small else blobs.repartitionById(slots, blobs["slot"])
-        return map_in_arrow(placed, self._task, REPORT_SCHEMA)
+        if self._whole and self._batch.encoded:
+            return df  # one task of the source reads all of it, and sends it, too (`FusedSend`)
+        if self._whole:
+            sender = replace(self._task, encoder=replace(self._encoder, spool=None))
+            return self._jobs.map(df.coalesce(1), OnErrand(sender), BLOB_SCHEMA)
+        blobs = df if self._batch.encoded else self._jobs.map(df, self._encoder, BLOB_SCHEMA)
+        placed = blobs.repartitionById(self._encoder.targets.slots, "slot")
+        return self._jobs.map(placed, OnErrand(self._task), BLOB_SCHEMA)

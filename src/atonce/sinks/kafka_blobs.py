@@ -24,21 +24,24 @@ from atonce.sinks.arrow_transform import transformed
 from atonce.sinks.spool import SpoolWriter
 
 BLOB_SCHEMA = (
-    "slot int, topic string, partition int, records int, run bigint, index int, data binary, at bigint, size int, "
-    "note string"
+    "slot int, topic string, partition int, records bigint, run bigint, index int, data binary, at bigint, size bigint, "
+    "tally string, note string"
 )
-"""A blob is in `data`, or, when `size` is set, `size` bytes at `at` in the spool of its run (`spool`)."""
-_ARROW = pa.schema(
+"""A blob is in `data`, or, when `size` is set, `size` bytes at `at` in the spool of its run (`spool`).
+
+A sender's report has the same columns (`kafka_send`)."""
+BLOB_ARROW = pa.schema(
     [
         ("slot", pa.int32()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
-        ("records", pa.int32()),
+        ("records", pa.int64()),
         ("run", pa.int64()),
         ("index", pa.int32()),
         ("data", pa.binary()),
         ("at", pa.int64()),
-        ("size", pa.int32()),
+        ("size", pa.int64()),
+        ("tally", pa.string()),
         ("note", pa.string()),
     ]
 )
@@ -137,15 +140,16 @@ class Encoder:
                 pa.array(slots),
                 pa.array([topic] * total, pa.string()),
                 pa.array(blobs.partition, pa.int32()),
-                pa.array(blobs.count, pa.int32()),
+                pa.array(blobs.count, pa.int64()),
                 pa.array(np.full(total, run.id, dtype=np.int64)),
                 pa.array(run.numbered(slots)),
                 blobs.data if places is None else pa.nulls(total, pa.binary()),
                 pa.nulls(total, pa.int64()) if places is None else pa.array(places),
-                pa.nulls(total, pa.int32()) if places is None else pc.binary_length(blobs.data),
+                pa.nulls(total, pa.int64()) if places is None else pc.binary_length(blobs.data).cast(pa.int64()),
+                pa.nulls(total, pa.string()),
                 pa.nulls(total, pa.string()),
             ],
-            schema=_ARROW,
+            schema=BLOB_ARROW,
         )
 
     def _undeliverable(self, rows: Any) -> tuple[dict[int, str], Any] | None:
@@ -259,9 +263,9 @@ def _numpy(array: Any) -> Any:
 
 
 def _row(slot: int, note: str) -> Any:
-    return pa.RecordBatch.from_pylist([{"slot": slot, "note": note}], schema=_ARROW)
+    return pa.RecordBatch.from_pylist([{"slot": slot, "note": note}], schema=BLOB_ARROW)
 
 
 def _footers(run: _Run) -> Any:
     rows = [{"slot": slot, "run": run.id, "index": count} for slot, count in enumerate(run.sent)]
-    return pa.RecordBatch.from_pylist(rows, schema=_ARROW)
+    return pa.RecordBatch.from_pylist(rows, schema=BLOB_ARROW)

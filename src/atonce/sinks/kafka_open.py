@@ -16,20 +16,21 @@ from atonce.ledger.kafka import KafkaLedger
 from atonce.ledger.progress import Progress
 from atonce.ledger.timer import TimedCommits
 from atonce.sinks import spool
+from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch, Identity
 from atonce.sinks.kafka_attempt import Attempt, OutOfTime, Watch
 from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder, Targets
 from atonce.sinks.kafka_columns import check_columns
 from atonce.sinks.kafka_lease import LeaseServer
 from atonce.sinks.kafka_owner import Owner
-from atonce.sinks.kafka_send import Mode, Report, SendTask
+from atonce.sinks.kafka_send import FusedSend, Mode, Report, SendTask
 from atonce.sinks.kafka_topics import DEFAULT_PARTITIONS, broker_config, cluster_id, create_topic, topic_config
-from atonce.sinks.sql_job import map_in_arrow
 
 _MODES: dict[Guarantee, Mode] = {
     Guarantee.NONE: "plain",
     Guarantee.AT_MOST_ONCE: "forget",
     Guarantee.AT_LEAST_ONCE: "idempotent",
+    Guarantee.EFFECTIVELY_ONCE: "transaction",
 }
 _MAX_TIMEOUT_MS = 900_000
 _MAX_MESSAGE_BYTES = 1_048_588
@@ -59,6 +60,8 @@ class KafkaOpenSink:
         self._lease = LeaseServer(spark.conf.get("spark.driver.host", "127.0.0.1"))
         self._timer = TimedCommits(self._owner.commit, kafka.auto_commit_interval_ms / 1000)
         self._spool = spool.directory(spark)
+        self._task = self._send_task()
+        self._jobs = ArrowJobs()
         self._lock = threading.Lock()
         self._looked_at = time.monotonic()
 
@@ -70,15 +73,13 @@ class KafkaOpenSink:
             self._owner.check_claim()
 
     def output(self, batch: Batch) -> int | None:
-        mode = _MODES.get(self._identity.guarantee, "idempotent")
         if self._kafka.topic is None:
             # Outside a transaction nothing can be taken back, so new topics must be known before the first row goes.
             for row in batch.df.select("topic").where("topic IS NOT NULL").distinct().collect():
                 if row["topic"] not in self._topics:
                     self._find_or_create(str(row["topic"]))
-        lease = self._lease.open(uuid.uuid4().hex) if mode == "forget" else None
         try:
-            report = self._send(batch, self._task(mode, lease=lease), None)
+            report = self._send(batch, self._errand(uuid.uuid4().hex), None)
         finally:
             self._lease.revoke()
         return report.records
@@ -114,16 +115,18 @@ class KafkaOpenSink:
 
     def refuses(self, df: Any, encoded: bool) -> bool:
         """Whether a row of `df` cannot be delivered; writes nothing."""
-        blobs = df if encoded else map_in_arrow(df, self.encoder(), BLOB_SCHEMA)
+        blobs = df if encoded else self._jobs.map(df, self.encoder(), BLOB_SCHEMA)
         try:
             return bool(blobs.where("note IS NOT NULL").limit(1).collect())
         finally:
             spool.sweep(self._spool)
 
-    def fused(self, transform: Any, schema: str) -> tuple[Encoder, str] | None:
+    def fused(self, transform: Any, schema: str) -> tuple[FusedSend, str] | None:
         """What encodes an Arrow transform's rows inside the source's tasks."""
         # Topics by column appear while running, and an encoder inside the source could not learn of them.
-        return (self.encoder(transform), BLOB_SCHEMA) if self._kafka.topic is not None else None
+        if self._kafka.topic is None:
+            return None
+        return FusedSend(encoder=self.encoder(transform), task=self._task), BLOB_SCHEMA
 
     def encoder(self, transform: Any = None) -> Encoder:
         """What turns rows into blobs."""
@@ -142,16 +145,11 @@ class KafkaOpenSink:
 
     def _in_one_transaction(self, batch: Batch, progress: Progress) -> int:
         transaction = self._owner.begin()
-        lease = self._lease.open(f"{transaction.producer_id}-{transaction.epoch}")
-        task = self._task(
-            "transaction",
-            lease=lease,
-            transactional_id=self._identity.name,
-            producer_id=transaction.producer_id,
-            epoch=transaction.epoch,
+        errand = self._errand(
+            f"{transaction.producer_id}-{transaction.epoch}", transaction.producer_id, transaction.epoch
         )
         try:
-            report = self._send(batch, task, self._owner.timeout_ms)
+            report = self._send(batch, errand, self._owner.timeout_ms)
         except OutOfTime as late:
             self._abandon(batch, str(late))
             self._lengthen(late)
@@ -198,11 +196,17 @@ class KafkaOpenSink:
                 self._topics[name] = len(found.partitions)
         self._looked_at = time.monotonic()
 
-    def _send(self, batch: Batch, task: SendTask, timeout_ms: int | None) -> Report:
+    def _errand(self, round_id: str, producer_id: int = -1, epoch: int = -1) -> dict[str, Any]:
+        """What the tasks of one attempt must know; the right to write is theirs from here on."""
+        self._lease.open(round_id)
+        return {"round": round_id, "producer_id": producer_id, "epoch": epoch}
+
+    def _send(self, batch: Batch, errand: dict[str, Any], timeout_ms: int | None) -> Report:
         self._look_at_topics()
-        watch = Watch(self._spark, self._lease if task.lease else None, timeout_ms, contest=task.mode == "transaction")
+        mode, leased = self._task.mode, self._task.lease is not None
+        watch = Watch(self._spark, self._lease if leased else None, timeout_ms, contest=mode == "transaction")
         try:
-            report = Attempt(batch, self.encoder(), task).run(watch)
+            report = Attempt(batch, self._jobs, self.encoder(), self._task, errand).run(watch)
         finally:
             spool.sweep(self._spool)
         for note in report.notes:
@@ -218,12 +222,20 @@ class KafkaOpenSink:
             "Next: drop or shorten such rows in the transform, or set on_error: dead-letter."
         )
 
-    def _task(self, mode: Mode, **more: Any) -> SendTask:
+    def _send_task(self) -> SendTask:
+        """The part of the tasks' work that all batches share."""
+        mode = _MODES[self._identity.guarantee]
         acks = (
             -1 if self._kafka.acks in ("all", "-1") or mode in ("transaction", "idempotent") else int(self._kafka.acks)
         )
         return SendTask(
-            servers=self._servers, config=dict(self._kafka.config), mode=mode, acks=acks, spool=self._spool, **more
+            servers=self._servers,
+            config=dict(self._kafka.config),
+            mode=mode,
+            acks=acks,
+            transactional_id=self._identity.name if mode == "transaction" else None,
+            lease=self._lease.open("") if mode in ("transaction", "forget") else None,
+            spool=self._spool,
         )
 
     def _find_or_create(self, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -12,21 +12,11 @@ import pyarrow as pa
 from atonce.client.cluster import shared
 from atonce.client.produce import Sender, idempotent_producer
 from atonce.errors import AttemptAborted, InvariantError
-from atonce.sinks.kafka_blobs import Encoder
+from atonce.sinks.errand import taken
+from atonce.sinks.kafka_blobs import BLOB_ARROW, Encoder
 from atonce.sinks.kafka_lease import Lease, LeaseAddress
 from atonce.sinks.kafka_tally import SlotTally
 from atonce.sinks.spool import SpoolReader
-
-REPORT_SCHEMA = "slot int, records bigint, bytes bigint, tally string, note string"
-_ARROW = pa.schema(
-    [
-        ("slot", pa.int32()),
-        ("records", pa.int64()),
-        ("bytes", pa.int64()),
-        ("tally", pa.string()),
-        ("note", pa.string()),
-    ]
-)
 
 Mode = Literal["transaction", "idempotent", "plain", "forget"]
 """transaction: the driver's producer id and epoch, leased. idempotent: a producer id of the task's own.
@@ -94,6 +84,11 @@ class SendTask:
                 lease.close()
         yield _report(tallies, records, size, notes)
 
+    def on(self, errand: Mapping[str, Any]) -> SendTask:
+        """The same task for one attempt at one batch."""
+        lease = replace(self.lease, round=errand["round"]) if self.lease is not None else None
+        return replace(self, lease=lease, producer_id=errand["producer_id"], epoch=errand["epoch"])
+
     def _may_write(self, lease: Lease, target: tuple[str, int]) -> bool:
         if lease.ask(*target):
             return True
@@ -117,6 +112,30 @@ class SendTask:
             retries=self.mode != "forget",
             should_stop=lease.broken if lease is not None else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OnErrand:
+    """A sending task that learns from its job which attempt it works for, and so is the same for all of them."""
+
+    task: SendTask
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        return self.task.on(taken())(batches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedSend:
+    """Runs inside the source's tasks (`map_arrow`): a small batch is sent right there, any other becomes blobs."""
+
+    encoder: Encoder
+    task: SendTask
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        errand = taken()
+        if errand.get("whole"):
+            return replace(self.task.on(errand), encoder=replace(self.encoder, spool=None))(batches)
+        return self.encoder(batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +167,15 @@ def _report(tallies: dict[int, SlotTally], records: int, size: int, notes: list[
         {
             "slot": tally.slot,
             "records": 0,
-            "bytes": 0,
+            "size": 0,
             "tally": json.dumps([tally.seen, tally.expected]),
             "note": None,
         }
         for tally in tallies.values()
     ]
-    rows += [{"slot": None, "records": 0, "bytes": 0, "tally": None, "note": note} for note in notes]
-    rows.append({"slot": None, "records": records, "bytes": size, "tally": None, "note": None})
-    return pa.RecordBatch.from_pylist(rows, schema=_ARROW)
+    rows += [{"slot": None, "records": 0, "size": 0, "tally": None, "note": note} for note in notes]
+    rows.append({"slot": None, "records": records, "size": size, "tally": None, "note": None})
+    return pa.RecordBatch.from_pylist(rows, schema=BLOB_ARROW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +199,7 @@ def read_reports(rows: Iterable[Any]) -> Report:
             )
     return Report(
         records=sum(row["records"] for row in rows),
-        bytes=sum(row["bytes"] for row in rows),
+        bytes=sum(row["size"] for row in rows),
         tallies=tuple(tallies),
         notes=tuple(json.loads(row["note"]) for row in rows if row["note"] is not None),
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
+from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch
 from atonce.sinks.postgres_copy import HEADER, TRAILER
-from atonce.sinks.postgres_fused import Meeting
 from atonce.sinks.postgres_target import Target, quoted
 from atonce.sinks.postgres_task import NUMBERING, CopyTask
 from atonce.sinks.sql_bad_rows import bad_row, undeliverable
@@ -24,10 +24,11 @@ class Copied:
     dead: list[dict[str, Any]]
 
 
-def copy_task(target: Target, *, staged: bool) -> CopyTask:
-    """What the tasks do for this table, before it is known where the driver listens."""
+def copy_task(target: Target, secret: str, *, staged: bool) -> CopyTask:
+    """What the tasks do for this table."""
     columns = target.staging_columns() if staged else target.columns + target.carried
     return CopyTask(
+        secret=secret,
         columns=columns,
         copied=len(columns) if staged else len(target.columns),
         numbered=staged,
@@ -37,16 +38,16 @@ def copy_task(target: Target, *, staged: bool) -> CopyTask:
 
 def copy_rows(
     connection: psycopg.Connection[Any],
-    spark: Any,
+    jobs: ArrowJobs,
     batch: Batch,
     target: Target,
     *,
     staged: bool,
-    meeting: Meeting | None = None,
+    secret: str,
 ) -> Copied:
     """Straight into the table, or into the connection's staging table. Raises with nothing of the batch in either."""
     into = target.staging if staged else target.table
-    task = copy_task(target, staged=staged)
+    task = copy_task(target, secret, staged=staged)
     names = ", ".join(quoted(c.name) for c in (*task.columns[: task.copied], *(NUMBERING if staged else ())))
     intake: Intake | None = None
     try:
@@ -55,11 +56,8 @@ def copy_rows(
             cursor.copy(f"COPY {into} ({names}) FROM STDIN (FORMAT binary)".encode()) as copy,
         ):
             copy.write(HEADER)
-            intake = Intake.for_session(copy.write, spark)
-            if meeting is not None:
-                meeting.post(intake)
-            task = replace(task, address=intake.address, token=intake.token)
-            rows = run_into(intake, batch, target.selected, task.run, target.sink.table)
+            intake = Intake.for_session(copy.write, batch.df.sparkSession, secret)
+            rows = run_into(intake, jobs, batch, target.selected, task, target.sink.table)
             copy.write(TRAILER)
     except psycopg.Error as error:
         if staged or intake is None or not refuses_row(error) or target.sink.on_error == "dead-letter":

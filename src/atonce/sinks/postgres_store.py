@@ -13,14 +13,14 @@ import psycopg
 
 from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedError, RetriableError, UndeliverableRow
 from atonce.ledger.sql import SqlLedger
+from atonce.sinks.arrow_job import ArrowJobs, parsed
 from atonce.sinks.contract import Batch, Identity
-from atonce.sinks.postgres_fused import FusedTask, Meeting
+from atonce.sinks.postgres_fused import FusedTask
 from atonce.sinks.postgres_rows import Copied, copy_rows, copy_task, refuses_row, words
 from atonce.sinks.postgres_staging import merge, prune, put_aside
 from atonce.sinks.postgres_target import Target, qualified, resolve
-from atonce.sinks.spool import directory
-from atonce.sinks.sql_intake import RESULT_SCHEMA
-from atonce.sinks.sql_job import parsed, require_input_order
+from atonce.sinks.sql_intake import RESULT_SCHEMA, new_secret
+from atonce.sinks.sql_job import require_input_order
 
 if TYPE_CHECKING:
     from atonce.sinks.postgres import Postgres
@@ -74,7 +74,9 @@ class PostgresStore:
         self._pipeline = identity.name
         self._spark = spark
         self._pruned_at: float | None = None
-        self._fused: tuple[Target, Meeting, Any] | None = None
+        self._secret = new_secret()
+        self._jobs = ArrowJobs()
+        self._fused: tuple[Target, Any] | None = None
 
     def connect(self) -> psycopg.Connection[Any]:
         try:
@@ -143,23 +145,18 @@ class PostgresStore:
     def fuse(self, connection: psycopg.Connection[Any], transform: Any, schema: str) -> tuple[FusedTask, str] | None:
         """Inside a transaction: what delivers `transform`'s rows from within the source, and what it gives.
 
-        None where tasks and driver may not share a disk, or where a row that only the server refuses would have to be
-        delivered again by way of the staging table.
+        None where a row that only the server refuses would have to be delivered again by way of the staging table.
         """
         declared = parsed(schema)
         target = self._target(connection, declared)
         if self._sink.on_error == "dead-letter" and not target.staged:
             return None
-        folder = self._fused[1].folder if self._fused else directory(self._spark)
-        if folder is None:
-            return None
-        meeting = Meeting(folder)
-        self._fused = (target, meeting, declared)
-        task = copy_task(target, staged=target.staged)
-        return FusedTask(meeting=meeting, transform=transform, schema=declared, task=task), RESULT_SCHEMA
+        self._fused = (target, declared)
+        task = copy_task(target, self._secret, staged=target.staged)
+        return FusedTask(transform=transform, schema=declared, task=task), RESULT_SCHEMA
 
     def _schema(self, batch: Batch) -> Any:
-        return self._fused[2] if batch.encoded and self._fused else batch.df.schema
+        return self._fused[1] if batch.encoded and self._fused else batch.df.schema
 
     def _refuse_changed(self, batch: Batch, target: Target) -> None:
         """Tasks inside the source encode for the table as it was when the pipeline started."""
@@ -170,8 +167,7 @@ class PostgresStore:
             )
 
     def _copy(self, connection: psycopg.Connection[Any], batch: Batch, target: Target, *, staged: bool) -> Copied:
-        meeting = self._fused[1] if batch.encoded and self._fused else None
-        return copy_rows(connection, self._spark, batch, target, staged=staged, meeting=meeting)
+        return copy_rows(connection, self._jobs, batch, target, staged=staged, secret=self._secret)
 
     def _target(self, connection: psycopg.Connection[Any], schema: Any) -> Target:
         if self._sink.create and not _there(connection, qualified(self._sink.table)):

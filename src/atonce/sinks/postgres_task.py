@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,7 @@ NUMBERING = (
 class CopyTask:
     """Everything a task needs, shipped with it. The DataFrame's columns come in the order of `columns`."""
 
-    address: tuple[str, int] = ("", 0)
-    token: str = ""
+    secret: str = field(repr=False)
     columns: tuple[Column, ...]
     copied: int
     """How many of `columns`, from the first, are in the COPY stream; the rest only names rows."""
@@ -37,8 +36,8 @@ class CopyTask:
     """Whether each row also carries its Spark partition and its number in it."""
     dead_letter: bool
 
-    def run(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return stream(self.address, self.token, batches, ROWS_PER_FRAME, self._send)
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        return stream(self.secret, batches, ROWS_PER_FRAME, self._send)
 
     def _send(self, feed: Feed, piece: Any, partition: int, first_row: int) -> None:
         arrays = list(piece.columns[: self.copied])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,13 @@ ROWS_PER_FRAME = 16_384
 class ArrowTask:
     """Everything a task needs, shipped with it. Each frame is one Arrow stream, with its rows numbered."""
 
-    address: tuple[str, int]
-    token: str
+    secret: str = field(repr=False)
     names: tuple[str, ...]
     required: frozenset[str]
     dead_letter: bool
 
-    def run(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return stream(self.address, self.token, batches, ROWS_PER_FRAME, self._send)
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        return stream(self.secret, batches, ROWS_PER_FRAME, self._send)
 
     def _send(self, feed: Feed, piece: Any, partition: int, first_row: int) -> None:
         piece = piece.rename_columns(list(self.names))

@@ -48,11 +48,18 @@ class _Found:
     bad: dict[str, Any] | None = None
 
 
+def new_secret() -> str:
+    """What the tasks of one open sink show; it travels inside them."""
+    return secrets.token_hex(32)
+
+
 class Intake:
     """The driver's end, for one attempt at one batch. `write` is called by one thread at a time."""
 
-    def __init__(self, write: Callable[[Any], None], listen: str = "127.0.0.1", host: str = "127.0.0.1") -> None:
-        self.token = secrets.token_hex(32)
+    def __init__(
+        self, write: Callable[[Any], None], secret: str, listen: str = "127.0.0.1", host: str = "127.0.0.1"
+    ) -> None:
+        self._secret = secret
         self.found = _Found()
         self.failure: Exception | None = None
         self._write = write
@@ -68,13 +75,13 @@ class Intake:
         threading.Thread(target=self._accept, name="atonce-intake", daemon=True).start()
 
     @classmethod
-    def for_session(cls, write: Callable[[Any], None], spark: Any) -> Intake:
-        """Listening where the tasks of this Spark session can reach it."""
+    def for_session(cls, write: Callable[[Any], None], spark: Any, secret: str) -> Intake:
+        """Listening where the tasks of this Spark session can reach it; `secret` (`new_secret`) says that they are."""
         context = spark.sparkContext
         if context.master.startswith("local"):
-            return cls(write)
+            return cls(write, secret)
         host = context.getConf().get("spark.driver.host")
-        return cls(write, context.getConf().get("spark.driver.bindAddress", host), host)
+        return cls(write, secret, context.getConf().get("spark.driver.bindAddress", host), host)
 
     def close(self) -> None:
         """No grant is given and nothing is written after this returns."""
@@ -138,8 +145,8 @@ class Intake:
             grant: _Grant | None = None
             try:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                token, partition, attempt = HELLO.unpack(_receive(connection, HELLO.size))
-                if not hmac.compare_digest(token, self.token.encode()):
+                shown, partition, attempt = HELLO.unpack(_receive(connection, HELLO.size))
+                if not hmac.compare_digest(shown, self._secret.encode()):
                     return
                 grant = self._grant(partition, attempt)
                 connection.sendall(GRANTED if grant else REFUSED)
@@ -214,7 +221,7 @@ class Intake:
 class Feed:
     """A task's end: asks for its grant, then streams."""
 
-    def __init__(self, address: tuple[str, int], token: str, partition: int, attempt: int) -> None:
+    def __init__(self, address: tuple[str, int], secret: str, partition: int, attempt: int) -> None:
         self.rows = 0
         self.bytes = 0
         self._socket = socket.create_connection(address, timeout=30)
@@ -222,7 +229,7 @@ class Feed:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A driver whose machine is gone must not keep us waiting for hours.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._socket.sendall(HELLO.pack(token.encode(), partition, attempt))
+        self._socket.sendall(HELLO.pack(secret.encode(), partition, attempt))
         if _receive(self._socket, 1) != GRANTED:
             raise AttemptAborted(REFUSAL)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from atonce.errors import AtOnceError, AttemptAborted, RefusedError
+from atonce.sinks.arrow_job import ArrowFunction, ArrowJobs, column, map_in_arrow
 from atonce.sinks.contract import Batch
+from atonce.sinks.errand import given
 from atonce.sinks.sql_bad_rows import undeliverable
 from atonce.sinks.sql_intake import REFUSAL, RESULT_SCHEMA, Intake
 
@@ -21,47 +21,25 @@ _PASSING = re.compile(
 )
 
 
-def column(name: str) -> str:
-    """A column's name as Spark's expressions quote it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def map_in_arrow(df: Any, function: Callable[[Iterator[Any]], Iterator[Any]], schema: Any) -> Any:
-    """`df.mapInArrow`, without pandas: Spark's own asks for it at this point and then makes no use of it."""
-    from pyspark.sql import DataFrame
-    from pyspark.util import PythonEvalType
-
-    vectorized_udf = importlib.import_module("pyspark.sql.pandas.functions").vectorized_udf
-    returned = parsed(schema) if isinstance(schema, str) else schema
-    udf = vectorized_udf(function, returned, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    made = udf(*[df[column(name)] for name in df.columns])
-    return DataFrame(df._jdf.mapInArrow(made._jc, False, None), df.sparkSession)
-
-
-@functools.cache
-def parsed(schema: str) -> Any:
-    """A schema in DDL as Spark's type; parsed once, since the parser is in the JVM and batches are small."""
-    from pyspark.sql.types import StructType
-
-    return StructType.fromDDL(schema)
-
-
 def run_into(
     intake: Intake,
+    jobs: ArrowJobs,
     batch: Batch,
     names: list[str],
-    task: Callable[[Iterator[Any]], Iterator[Any]],
+    task: ArrowFunction,
     table: str,
 ) -> int:
     """Run the batch's job, its tasks streaming into `intake`. Returns the rows taken, once that is certain.
 
-    Where the source's own tasks do the streaming (`postgres_fused`), `task` is theirs already.
+    Where the source's own tasks do the streaming (`postgres_fused`), they have `task` already.
     """
     try:
         results = batch.df
         if not batch.encoded:
-            results = map_in_arrow(batch.df.select(*[column(name) for name in names]), task, RESULT_SCHEMA)
-        return intake.check(tuple(row) for row in results.collect())
+            results = jobs.map(batch.df.select(*[column(name) for name in names]), task, RESULT_SCHEMA)
+        with given(batch.df.sparkSession, {"address": intake.address}):
+            rows = results.collect()
+        return intake.check(tuple(row) for row in rows)
     except Exception as error:
         intake.close()
         if intake.failure is not None:

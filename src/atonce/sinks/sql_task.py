@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from atonce.sinks.errand import taken
 from atonce.sinks.sql_bad_rows import bad_row, rows_at
 from atonce.sinks.sql_intake import BAD, DEAD, Feed
 
@@ -19,16 +20,15 @@ Send = Callable[[Feed, Any, int, int], None]
 """(feed, piece of a record batch, Spark partition, number of its first row) → sent."""
 
 
-def stream(
-    address: tuple[str, int], token: str, batches: Iterator[Any], rows_per_frame: int, send: Send
-) -> Iterator[Any]:
+def stream(secret: str, batches: Iterator[Any], rows_per_frame: int, send: Send) -> Iterator[Any]:
     """The body of a task: all its rows through one feed, then one row that says what was sent."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     partition, attempt = context.partitionId(), context.taskAttemptId()
     # Asked for before the first row is read: an attempt that fails while reading its input counts as one, too.
-    feed = Feed(address, token, partition, attempt)
+    host, port = taken()["address"]
+    feed = Feed((host, port), secret, partition, attempt)
     try:
         seen = 0
         for batch in batches:

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedError, RetriableError, UndeliverableRow
 from atonce.ledger.sql import SqlLedger
+from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch, Identity
 from atonce.sinks.sql_arrow_task import ArrowTask
 from atonce.sinks.sql_bad_rows import DEAD_LETTER_COLUMNS, bad_row, dead_letter_values, undeliverable
-from atonce.sinks.sql_intake import Intake
+from atonce.sinks.sql_intake import Intake, new_secret
 from atonce.sinks.sql_job import require_input_order, run_into
 from atonce.sinks.sqlite_target import STAGING, SqliteTarget, quoted, resolve, values
 
@@ -45,6 +46,8 @@ class SqliteStore:
         self._sink = sink
         self._pipeline = identity.name
         self._spark = spark
+        self._secret = new_secret()
+        self._jobs = ArrowJobs()
 
     def connect(self) -> sqlite3.Connection:
         try:
@@ -82,15 +85,14 @@ class SqliteStore:
             connection.execute(f"DROP TABLE IF EXISTS {STAGING}")
             connection.execute(target.create_staging())
         writer = _Writer(connection, target, batch)
-        intake = Intake.for_session(writer.take, self._spark)
+        intake = Intake.for_session(writer.take, self._spark, self._secret)
         task = ArrowTask(
-            address=intake.address,
-            token=intake.token,
+            secret=self._secret,
             names=tuple(target.selected),
             required=target.required,
             dead_letter=self._sink.on_error == "dead-letter",
         )
-        run_into(intake, batch, target.selected, task.run, self._sink.table)
+        run_into(intake, self._jobs, batch, target.selected, task, self._sink.table)
         rows = self._merge(connection, batch, target, writer) if target.staged else writer.rows
         self._put_aside(connection, batch, [*intake.found.dead, *writer.dead])
         return rows

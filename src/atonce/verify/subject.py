@@ -71,7 +71,7 @@ class Reporter:
 def warm(master: str, conf: dict[str, str]) -> None:
     """Start the JVM and the first Python workers, so that the run itself need not."""
     from atonce.engine.session import session
-    from atonce.sinks.sql_job import map_in_arrow
+    from atonce.sinks.arrow_job import map_in_arrow
 
     spark = session(master, conf)
     map_in_arrow(spark.range(0, 4, 1, 2), _through, "id long").count()

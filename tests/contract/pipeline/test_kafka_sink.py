@@ -61,7 +61,7 @@ def dies_once(marker: Path) -> Callable[[Any], Any]:
     """A transform whose Python worker is killed in the middle of its second record batch, the first time."""
 
     def transform(df: Any) -> Any:
-        from atonce.sinks.sql_job import map_in_arrow
+        from atonce.sinks.arrow_job import map_in_arrow
 
         def rows(batches: Any) -> Any:
             import os
@@ -129,7 +129,7 @@ def test_driver_whose_transaction_timed_out_goes_on_with_a_new_one(copy: Make, e
 
 def slow(df: Any) -> Any:
     """About 2.4 s per sixty rows, in batches of ten."""
-    from atonce.sinks.sql_job import map_in_arrow
+    from atonce.sinks.arrow_job import map_in_arrow
 
     def rows(batches: Any) -> Any:
         import time

@@ -9,7 +9,7 @@ from typing import Any
 import atonce
 from atonce.engine.observer import Event
 from atonce.ledger import progress
-from atonce.sinks.sql_job import map_in_arrow
+from atonce.sinks.arrow_job import map_in_arrow
 
 
 class Tell:

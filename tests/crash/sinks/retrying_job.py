@@ -12,7 +12,7 @@ from typing import Any
 def main(kind: str, where: str, table: str, marker: str) -> None:
     from atonce.engine.session import session
     from atonce.errors import RetriableError
-    from atonce.sinks.sql_job import map_in_arrow
+    from atonce.sinks.arrow_job import map_in_arrow
     from tests.contract.sinks.database import Database, batch, identity, progress
 
     spark = session(master="local[2,4]", conf={"spark.sql.execution.arrow.maxRecordsPerBatch": "2000"})

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from atonce.errors import AttemptAborted
-from atonce.sinks.sql_intake import DATA, DEAD, Feed, Intake
+from atonce.sinks.sql_intake import DATA, DEAD, Feed, Intake, new_secret
+
+SECRET = new_secret()
 
 
 class Taken:
@@ -26,13 +28,13 @@ def taken() -> Taken:
 
 @pytest.fixture
 def intake(taken: Taken) -> Iterator[Intake]:
-    made = Intake(taken)
+    made = Intake(taken, SECRET)
     yield made
     made.close()
 
 
 def feed(intake: Intake, partition: int, attempt: int) -> Feed:
-    return Feed(intake.address, intake.token, partition, attempt)
+    return Feed(intake.address, SECRET, partition, attempt)
 
 
 def test_rows_of_all_tasks_arrive_and_add_up(intake: Intake, taken: Taken) -> None:
@@ -101,7 +103,7 @@ def test_batch_is_aborted_when_rows_of_an_unreported_task_are_in(intake: Intake)
         intake.check([])
 
 
-def test_wrong_token_is_not_granted(intake: Intake) -> None:
+def test_wrong_secret_is_not_granted(intake: Intake) -> None:
     with pytest.raises(OSError):
         Feed(intake.address, "0" * 64, 0, 1)
 
@@ -129,7 +131,7 @@ def test_database_failure_stops_every_task() -> None:
     def refuse(frame: memoryview) -> None:
         raise ValueError("the database said no")
 
-    broken = Intake(refuse)
+    broken = Intake(refuse, SECRET)
     other, task = feed(broken, 0, 1), feed(broken, 1, 2)
     task.send(DATA, b"x", 1)
     with pytest.raises((OSError, AttemptAborted)):
