@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -63,18 +63,53 @@ def fetch(
     `timeout_ms` bounds the time without any progress. With `fail_on_data_loss=False`, records that are gone are
     passed over with a warning that names them.
     """
-    reader = _Reader(cluster, topic, partition, end, isolation, max_bytes, timeout_ms, fail_on_data_loss)
+    return fetch_all(
+        cluster,
+        [(topic, partition, start, end)],
+        isolation=isolation,
+        headers=headers,
+        max_bytes=max_bytes,
+        timeout_ms=timeout_ms,
+        fail_on_data_loss=fail_on_data_loss,
+    )
+
+
+def fetch_all(
+    cluster: Cluster,
+    ranges: Iterable[tuple[str, int, int, int]],
+    *,
+    isolation: str = "read_committed",
+    headers: bool = False,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    timeout_ms: int = 60_000,
+    fail_on_data_loss: bool = True,
+) -> Iterator[Any]:
+    """`fetch` for several (topic, partition, start, end), one after the other; all are asked for before any is read."""
+    readers = [
+        _Reader(cluster, topic, partition, start, end, isolation, max_bytes, timeout_ms, fail_on_data_loss)
+        for topic, partition, start, end in ranges
+    ]
+    try:
+        for reader in readers:
+            reader.begin()
+        for reader in readers:
+            yield from _decoded(reader, headers)
+            reader.close()
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def _decoded(reader: _Reader, headers: bool) -> Iterator[Any]:
+    topic, partition = reader.place.topic, reader.place.partition
     constants = _Constants(topic, partition)
     schema = SCHEMA_WITH_HEADERS if headers else SCHEMA
     where = f"topic {topic!r} partition {partition}"
-    try:
-        for position, located, aborted in reader.responses(start):
-            found = decode(located, start=position, end=end, aborted=aborted, headers=headers, where=where)
-            if found.rows:
-                columns = {**found.columns, **constants.columns(found.rows)}
-                yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-    finally:
-        reader.close()
+    for position, located, aborted in reader.responses():
+        found = decode(located, start=position, end=reader.end, aborted=aborted, headers=headers, where=where)
+        if found.rows:
+            columns = {**found.columns, **constants.columns(found.rows)}
+            yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 class _Reader:
@@ -85,41 +120,50 @@ class _Reader:
         cluster: Cluster,
         topic: str,
         partition: int,
+        start: int,
         end: int,
         isolation: str,
         max_bytes: int,
         timeout_ms: int,
         fail_on_data_loss: bool,
     ) -> None:
-        self._cluster, self._place, self._end = cluster, TopicPartition(topic, partition), end
+        self._cluster, self.place, self._start, self.end = cluster, TopicPartition(topic, partition), start, end
         self._isolation, self._level = isolation, isolation_level(isolation)
         self._max_bytes, self._timeout_ms = max_bytes, timeout_ms
         self._fail_on_data_loss = fail_on_data_loss
         self._wire: Wire | None = None
 
-    def responses(self, start: int) -> Iterator[tuple[int, Located, list[tuple[int, int]]]]:
+    def begin(self) -> None:
+        """Ask for the first answer. Whatever is in the way is dealt with when it is waited for."""
+        if self._start < self.end:
+            try:
+                self._ask_for(self._start)
+            except (ConnectionLost, TryAgain):
+                self._lose()
+
+    def responses(self) -> Iterator[tuple[int, Located, list[tuple[int, int]]]]:
         """(position asked for, its batches, its aborted transactions). The next request is out when one is yielded."""
-        position, empty, progress_at = start, 0, time.monotonic()
-        while position < self._end:
+        position, empty, progress_at = self._start, 0, time.monotonic()
+        while position < self.end:
             answer = retry(lambda: self._ask(position), limit_ms=self._timeout_ms)  # noqa: B023
             if answer.error_code == Code.OFFSET_OUT_OF_RANGE:
                 position = self._after_loss(position)
                 continue
-            located = locate(answer.records or b"", f"topic {self._place.topic!r} partition {self._place.partition}")
+            located = locate(answer.records or b"", f"topic {self.place.topic!r} partition {self.place.partition}")
             if located.next_offset <= position:
                 # Nothing more below a bound that lies beyond our end: what is missing was compacted away.
                 bound = answer.last_stable_offset if self._level else answer.high_watermark
-                empty = empty + 1 if bound >= self._end else 0
+                empty = empty + 1 if bound >= self.end else 0
                 if empty >= EMPTY_FETCHES:
                     return
                 if time.monotonic() - progress_at > self._timeout_ms / 1000:
                     raise TryAgain(
-                        f"{self._place}: nothing to read at offset {position} for {self._timeout_ms} ms, although the "
-                        f"batch ends at {self._end} (the broker's end is {bound}). Next: see whether the log was cut."
+                        f"{self.place}: nothing to read at offset {position} for {self._timeout_ms} ms, although the "
+                        f"batch ends at {self.end} (the broker's end is {bound}). Next: see whether the log was cut."
                     )
                 continue
             asked, position, empty, progress_at = position, located.next_offset, 0, time.monotonic()
-            if position < self._end and self._wire is not None:
+            if position < self.end and self._wire is not None:
                 try:
                     self._send(self._wire, position)
                 except ConnectionLost:
@@ -129,29 +173,32 @@ class _Reader:
 
     def _ask(self, position: int) -> Any:
         """One answer for `position`; asks only when no request is on its way."""
-        topic, partition = self._place.topic, self._place.partition
         try:
-            if self._wire is None:
-                self._wire = self._cluster.wire(self._cluster.leader(topic, partition))
-            if not self._wire.outstanding:
-                self._send(self._wire, position)
-            answer = self._wire.receive(RESPONSE_TIMEOUT_MS)
+            answer = self._ask_for(position).receive(RESPONSE_TIMEOUT_MS)
         except ConnectionLost:
             self._lose()
             raise
         code = answer.error_code or answer.responses[0].partitions[0].error_code
         if code and code != Code.OFFSET_OUT_OF_RANGE:
-            error = error_for(code, f"fetching {self._place} at offset {position}")
+            error = error_for(code, f"fetching {self.place} at offset {position}")
             if code in LEADER_MOVED:
                 self._lose()
                 raise TryAgain(str(error))
             raise error
         return answer.responses[0].partitions[0]
 
+    def _ask_for(self, position: int) -> Wire:
+        """The connection on which the answer will come."""
+        if self._wire is None:
+            self._wire = self._cluster.wire(self._cluster.leader(self.place.topic, self.place.partition))
+        if not self._wire.outstanding:
+            self._send(self._wire, position)
+        return self._wire
+
     def _send(self, wire: Wire, position: int) -> None:
         kind = FetchRequest.FetchTopic
         place = kind.FetchPartition(
-            partition=self._place.partition,
+            partition=self.place.partition,
             current_leader_epoch=-1,
             fetch_offset=position,
             last_fetched_epoch=-1,
@@ -166,7 +213,7 @@ class _Reader:
             isolation_level=self._level,
             session_id=0,
             session_epoch=-1,
-            topics=[kind(topic=self._place.topic, partitions=[place])],
+            topics=[kind(topic=self.place.topic, partitions=[place])],
             forgotten_topics_data=[],
             rack_id="",
             min_version=4,
@@ -176,18 +223,18 @@ class _Reader:
 
     def _lose(self) -> None:
         """The connection or the leader is gone: look for both anew."""
-        self._cluster.forget_topic(self._place.topic)
+        self._cluster.forget_topic(self.place.topic)
         if self._wire is not None:
             self._wire.close()
             self._wire = None
 
     def _after_loss(self, position: int) -> int:
         """Where reading can go on, after saying what is missing."""
-        first = list_offsets(self._cluster, {self._place: EARLIEST})[self._place]
-        last = list_offsets(self._cluster, {self._place: LATEST}, self._isolation)[self._place]
-        gone = min(first, self._end) if first > position else self._end
+        first = list_offsets(self._cluster, {self.place: EARLIEST})[self.place]
+        last = list_offsets(self._cluster, {self.place: LATEST}, self._isolation)[self.place]
+        gone = min(first, self.end) if first > position else self.end
         message = (
-            f"{self._place}: offsets {position} to {gone - 1} are wanted, but only {first} to {last - 1} are "
+            f"{self.place}: offsets {position} to {gone - 1} are wanted, but only {first} to {last - 1} are "
             "there: they were removed (retention, deletion, or the topic was made again) before they were read."
         )
         if self._fail_on_data_loss:

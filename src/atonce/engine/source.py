@@ -148,24 +148,17 @@ def read_ranges(options: SourceOptions, schema: StructType, partition: InputPart
     # Here and not above: planning processes never decode, and start a second sooner without the compiled codec.
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from atonce.client.fetch import fetch
+    from atonce.client.fetch import fetch_all
     from atonce.sinks.arrow_transform import as_declared
 
     cluster = shared(options.servers, options.config)
-    batches = (
-        batch
-        for topic, index, start, end in partition.value
-        for batch in fetch(
-            cluster,
-            topic,
-            index,
-            start,
-            end,
-            isolation=options.isolation,
-            headers=options.headers,
-            max_bytes=options.fetch_bytes,
-            fail_on_data_loss=options.fail_on_data_loss,
-        )
+    batches = fetch_all(
+        cluster,
+        partition.value,
+        isolation=options.isolation,
+        headers=options.headers,
+        max_bytes=options.fetch_bytes,
+        fail_on_data_loss=options.fail_on_data_loss,
     )
     if options.function is None:
         return batches

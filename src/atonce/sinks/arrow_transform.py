@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -29,3 +29,10 @@ def as_declared(rows: Any, declared: Any) -> Any:
     if missing := [name for name in declared.names if name not in rows.schema.names]:
         raise ValueError(f"the Arrow function gave the columns {rows.schema.names}, without the declared {missing}")
     return rows.select(declared.names).cast(declared)
+
+
+def together(found: Iterable[Any]) -> list[Any]:
+    """All of it as one record batch, if all of it has the same columns."""
+    batches = [rows for rows in found if rows.num_rows]
+    alike = len(batches) > 1 and all(rows.schema.equals(batches[0].schema) for rows in batches)
+    return [pa.concat_batches(batches)] if alike else batches

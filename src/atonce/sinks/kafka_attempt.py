@@ -95,7 +95,7 @@ class Attempt:
         if self._whole and self._batch.encoded:
             return df  # one task of the source reads all of it, and sends it, too (`FusedSend`)
         if self._whole:
-            sender = replace(self._task, encoder=replace(self._encoder, spool=None))
+            sender = replace(self._task, encoder=replace(self._encoder, spool=None, whole=True))
             return self._jobs.map(df.coalesce(1), OnErrand(sender), BLOB_SCHEMA)
         blobs = df if self._batch.encoded else self._jobs.map(df, self._encoder, BLOB_SCHEMA)
         placed = blobs.repartitionById(self._encoder.targets.slots, "slot")

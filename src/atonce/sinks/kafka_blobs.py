@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 
 from atonce.records.encode import encode
 from atonce.records.partitioner import assign
-from atonce.sinks.arrow_transform import transformed
+from atonce.sinks.arrow_transform import together, transformed
 from atonce.sinks.spool import SpoolWriter
 
 BLOB_SCHEMA = (
-    "slot int, topic string, partition int, records bigint, run bigint, index int, data binary, at bigint, size bigint, "
-    "tally string, note string"
+    "slot int, topic string, partition int, records bigint, run bigint, index int, data binary, at bigint, "
+    "size bigint, tally string, note string"
 )
 """A blob is in `data`, or, when `size` is set, `size` bytes at `at` in the spool of its run (`spool`).
 
@@ -82,20 +82,22 @@ class Encoder:
     """A function on Arrow record batches that runs first (`map_arrow`)."""
     spool: str | None = None
     """Directory through which blobs go to their senders; None: they travel with the rows."""
+    whole: bool = False
+    """Encode everything at once: a small batch should not become a record batch per input partition and target."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         run = _Run.begin(self.targets.slots, self.spool)
         position = 0
+        found = (rows for batch in batches for rows in transformed(self.transform, batch))
         try:
-            for batch in batches:
-                for rows in transformed(self.transform, batch):
-                    blobs, problem = self._blobs(rows, run, position)
-                    if problem:
-                        yield _row(slot=0, note=json.dumps(problem))
-                        return
-                    position += rows.num_rows
-                    if blobs is not None:
-                        yield blobs
+            for rows in together(found) if self.whole else found:
+                blobs, problem = self._blobs(rows, run, position)
+                if problem:
+                    yield _row(slot=0, note=json.dumps(problem))
+                    return
+                position += rows.num_rows
+                if blobs is not None:
+                    yield blobs
         finally:
             run.spool.close()
         yield _footers(run)

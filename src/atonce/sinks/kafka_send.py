@@ -134,7 +134,7 @@ class FusedSend:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         errand = taken()
         if errand.get("whole"):
-            return replace(self.task.on(errand), encoder=replace(self.encoder, spool=None))(batches)
+            return replace(self.task.on(errand), encoder=replace(self.encoder, spool=None, whole=True))(batches)
         return self.encoder(batches)
 
 
