@@ -17,6 +17,7 @@ from typing import Any
 from atonce.client.topic import Kafka
 from atonce.engine.local_broker import broker_for
 from atonce.engine.observer import Observer, Silent
+from atonce.engine.pruning import Pick, used_columns
 from atonce.engine.rewind import Rewind, rewind, target_positions
 from atonce.engine.run import Fused, Job, Run
 from atonce.engine.session import session
@@ -188,7 +189,9 @@ class Pipeline:
         with broker_for(self.source, self.sink, self.say) as servers:
             here = self if servers is None else self.at(servers)
             source, sink = here._checked_parts()
-            run = Run(here._job(source, sink, available_now), session(here.master, here.spark))
+            run = Run(
+                here._job(source, sink, available_now), session(here.master, here.spark, sees_rows=here._sees_rows())
+            )
             try:
                 yield run
             finally:
@@ -228,7 +231,7 @@ class Pipeline:
             source=source,
             sink=sink,
             build=self._build(hooked=kafka_in is not None),
-            fuse=self._fuse if self.arrow is not None and kafka_in is not None else lambda _: Fused(),
+            fuse=self._fuse if kafka_in is not None else lambda *_: Fused(),
             mode=self.mode,
             checkpoint=self.checkpoint_path(),
             trigger=_trigger(self.trigger, available_now),
@@ -241,15 +244,36 @@ class Pipeline:
             say=self.say,
         )
 
-    def _fuse(self, sink: OpenSink) -> Fused:
+    def _fuse(self, spark: Any, sink: OpenSink) -> Fused:
         """The Arrow transform inside the source's tasks, and the sink's part with it where nothing comes between."""
         from atonce.engine.source import fused
 
+        if self.arrow is None:
+            return self._pruned(spark)
         by_sink = getattr(sink, "fused", None)
         found = by_sink(self.arrow, self.arrow_schema) if by_sink is not None and not self.transforms else None
         if found is not None:
             return Fused(fused(*found), encoded=True)
         return Fused(fused(_Each(self.arrow), self.arrow_schema))
+
+    def _pruned(self, spark: Any) -> Fused:
+        """Only the columns that SQL asks for. A user's function is not asked: it may do more than to be planned."""
+        from atonce.engine.source import fused, source_schema
+
+        if not self.transforms or not all(isinstance(fn, str) for fn in self.transforms):
+            return Fused()
+        schema = source_schema(self.source.headers)
+        names = used_columns(spark, schema, lambda df: self._build(hooked=True)(df, None))
+        if names is None or len(names) == len(schema.names):
+            return Fused()
+        ddl = ", ".join(f"{name} {schema[name].dataType.simpleString()}" for name in names)
+        return Fused(fused(Pick(names), ddl))
+
+    def _sees_rows(self) -> bool:
+        """Whether records become rows of the JVM, or stay Arrow columns in Python from source to sink."""
+        sink = as_sink(self.sink)
+        inside = self.arrow is not None and not self.transforms and isinstance(self.source, Kafka)
+        return not (inside and getattr(sink, "fuses", False))
 
     def _build(self, hooked: bool) -> Callable[[Any, Any], Any]:
         def build(df: Any, _: Any) -> Any:

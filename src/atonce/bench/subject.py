@@ -7,14 +7,13 @@ master.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import atonce
 
-SPARK = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": os.environ.get("BJ", "")}
+SPARK = {"spark.driver.memory": "2g"}
 
 
 def upper(batch: Any) -> Any:

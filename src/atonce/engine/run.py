@@ -45,7 +45,7 @@ class SparkGone(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """An Arrow transform that runs inside the source's tasks, as options for the source."""
+    """What runs inside the source's tasks, right behind the decoder, as options for the source."""
 
     options: dict[str, str] = field(default_factory=dict)
     encoded: bool = False
@@ -62,8 +62,8 @@ class Job:
     sink: Sink
     build: Callable[[Any, Any], Any]
     """(loaded DataFrame, open sink) → the DataFrame to deliver."""
-    fuse: Callable[[OpenSink], Fused]
-    """What runs inside the source's tasks, which may depend on the open sink."""
+    fuse: Callable[[Any, OpenSink], Fused]
+    """(Spark session, open sink) → what runs inside the source's tasks."""
     mode: str | None = None
     """Spark's output mode; None: what the plan allows."""
     checkpoint: str
@@ -110,7 +110,7 @@ class Run:
         beginning = self._begin(source_ids)
         self._tell(Step.CLAIMED, {"positions": beginning.recorded.positions})
         self._notice_changes(beginning.recorded)
-        self._fused = self.job.fuse(self._sink)
+        self._fused = self.job.fuse(self._spark, self._sink)
         df = self._built(self.job.source.load(self._spark, beginning.start, self._fused.options))
         stateful = is_stateful(df)
         if stateful and beginning.fresh:

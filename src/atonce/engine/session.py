@@ -91,10 +91,12 @@ _LONGEST_SOCKET_FOLDER = 60
 long the path of their temporary directory is, only they know."""
 
 
-def session(master: str | None = None, conf: Mapping[str, str] | None = None, *, warm: bool = True) -> Any:
+def session(
+    master: str | None = None, conf: Mapping[str, str] | None = None, *, warm: bool = True, sees_rows: bool = True
+) -> Any:
     """The running session, or a new one. `conf` wins over our defaults; `master` defaults to local[*].
 
-    `warm`: start the workers right away, as batches will follow.
+    `warm`: start the workers right away, as batches will follow. `sees_rows`: records become rows of its JVM.
     """
     from pyspark.sql import SparkSession
 
@@ -104,7 +106,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, *,
         # Workers must run the interpreter and find the package that this process runs.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master(master).appName("atonce")
-        for key, value in settings(master, conf).items():
+        for key, value in settings(master, conf, sees_rows=sees_rows).items():
             builder = builder.config(key, value)
         with _without_noise(), without_zip(master), _no_jvm_left_behind():
             running = builder.getOrCreate()
@@ -147,7 +149,7 @@ def _unchanged(batches: Any) -> Any:
     return batches
 
 
-def settings(master: str, conf: Mapping[str, str] | None = None) -> dict[str, str]:
+def settings(master: str, conf: Mapping[str, str] | None = None, *, sees_rows: bool = True) -> dict[str, str]:
     """Everything the session is built with."""
     chosen = dict(DEFAULTS)
     if master.startswith("local"):
@@ -159,6 +161,9 @@ def settings(master: str, conf: Mapping[str, str] | None = None) -> dict[str, st
     ]
     if master.startswith("local"):
         java.append(class_archive_options())
+        if not sees_rows:
+            # A JVM that only plans has no loop worth optimizing: the second compiler would take a third of its CPU.
+            java.append("-XX:TieredStopAtLevel=1")
         if len(str(scratch)) <= _LONGEST_SOCKET_FOLDER:
             # Over TCP every small message to a Python worker waits 40 ms for a delayed acknowledgement (Nagle).
             chosen["spark.python.unix.domain.socket.enabled"] = "true"

@@ -34,6 +34,11 @@ from atonce.ledger.progress import SMALL_BATCH_ROWS
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = ", headers array<struct<key: string, value: binary>>"
 
+
+def source_schema(headers: bool) -> StructType:
+    return StructType.fromDDL(SCHEMA + (HEADERS if headers else ""))
+
+
 ArrowFunction = Callable[[Iterator[Any]], Iterator[Any]]
 
 

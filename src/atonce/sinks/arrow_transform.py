@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+ENOUGH_BYTES = 1 << 20
+
 
 def transformed(transform: Any, batch: Any) -> Iterator[Any]:
     """It may give a record batch, a table, or any number of record batches; None is no function at all."""
@@ -31,8 +33,18 @@ def as_declared(rows: Any, declared: Any) -> Any:
     return rows.select(declared.names).cast(declared)
 
 
-def together(found: Iterable[Any]) -> list[Any]:
-    """All of it as one record batch, if all of it has the same columns."""
-    batches = [rows for rows in found if rows.num_rows]
-    alike = len(batches) > 1 and all(rows.schema.equals(batches[0].schema) for rows in batches)
-    return [pa.concat_batches(batches)] if alike else batches
+def together(found: Iterable[Any]) -> Iterator[Any]:
+    """The same rows in fewer record batches: what is alike and small is joined, up to a size that is worth sending."""
+    held: list[Any] = []
+    for rows in found:
+        if held and (_bytes(held) >= ENOUGH_BYTES or not rows.schema.equals(held[0].schema)):
+            yield pa.concat_batches(held)
+            held = []
+        if rows.num_rows:
+            held.append(rows)
+    if held:
+        yield pa.concat_batches(held)
+
+
+def _bytes(batches: list[Any]) -> int:
+    return sum(int(rows.nbytes) for rows in batches)

@@ -33,6 +33,11 @@ class KafkaSink:
             ),
         )
 
+    @property
+    def fuses(self) -> bool:
+        """Topics by column appear while running, and an encoder inside the source could not learn of them."""
+        return self.kafka.topic is not None
+
     def describe(self) -> str:
         return self.kafka.where()
 

@@ -18,6 +18,7 @@ from atonce.ledger.timer import TimedCommits
 from atonce.sinks import spool
 from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch, Identity
+from atonce.sinks.kafka import KafkaSink
 from atonce.sinks.kafka_attempt import Attempt, OutOfTime, Watch
 from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder, Targets
 from atonce.sinks.kafka_columns import check_columns
@@ -123,8 +124,7 @@ class KafkaOpenSink:
 
     def fused(self, transform: Any, schema: str) -> tuple[FusedSend, str] | None:
         """What encodes an Arrow transform's rows inside the source's tasks."""
-        # Topics by column appear while running, and an encoder inside the source could not learn of them.
-        if self._kafka.topic is None:
+        if not KafkaSink(self._kafka).fuses:
             return None
         return FusedSend(encoder=self.encoder(transform), task=self._task), BLOB_SCHEMA
 

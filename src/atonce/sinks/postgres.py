@@ -68,6 +68,11 @@ class Postgres(TableOptions):
             needs=self.needs(self.table),
         )
 
+    @property
+    def fuses(self) -> bool:
+        """A row that only the server refuses, to be put aside, is delivered again by way of the staging table."""
+        return self.on_error == "stop" or self.absorbs_repetition
+
     def describe(self) -> str:
         return f"PostgreSQL table {self.table} at {self.where}{self.manner()}"
 

@@ -143,14 +143,11 @@ class PostgresStore:
         return RefusedError(f"PostgreSQL at {self._sink.where} refused: {said}")
 
     def fuse(self, connection: psycopg.Connection[Any], transform: Any, schema: str) -> tuple[FusedTask, str] | None:
-        """Inside a transaction: what delivers `transform`'s rows from within the source, and what it gives.
-
-        None where a row that only the server refuses would have to be delivered again by way of the staging table.
-        """
+        """Inside a transaction: what delivers `transform`'s rows from within the source, and what it gives."""
+        if not self._sink.fuses:
+            return None
         declared = parsed(schema)
         target = self._target(connection, declared)
-        if self._sink.on_error == "dead-letter" and not target.staged:
-            return None
         self._fused = (target, declared)
         task = copy_task(target, self._secret, staged=target.staged)
         return FusedTask(transform=transform, schema=declared, task=task), RESULT_SCHEMA

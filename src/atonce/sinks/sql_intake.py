@@ -192,6 +192,8 @@ class Intake:
                     self.found.bad = self.found.bad or json.loads(bytes(payload))
             elif kind == END:
                 with self._changed:
+                    if self.failure is not None:
+                        raise ConnectionAbortedError("the batch was given up")
                     grant.state = "done"
                     self._changed.notify_all()
                 return

@@ -138,8 +138,8 @@ def slow(df: Any) -> Any:
             yield batch
             time.sleep(0.4)
 
-    # Long values, so that nothing waits in a buffer between the two workers.
-    long = df.selectExpr("CAST(key AS STRING) AS key", "rpad(CAST(value AS STRING), 30000, ' ') AS value")
+    # Long values, so that nothing waits in a buffer between the two workers, or for the rows after it.
+    long = df.selectExpr("CAST(key AS STRING) AS key", "rpad(CAST(value AS STRING), 120000, ' ') AS value")
     return map_in_arrow(long, rows, "key string, value string")
 
 
