@@ -23,7 +23,7 @@ def look(pipeline: Any, rows: Path, result: Path) -> dict[str, Any]:
     spark = session(pipeline.master, pipeline.spark)
     source = as_source(pipeline.source)
     stream = source.load(spark, source.first_positions(), {})
-    build = pipeline._build(False, False)
+    build = pipeline._build(hooked=False)
     built = build(stream, None)
     seen: dict[str, Any] = {"stateful": is_stateful(built), "mode": pipeline.mode or default_mode(built)}
     try:
