@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -19,15 +20,16 @@ from atonce.verify.rules import Action, NotFired
 from atonce.verify.scenarios.registry import scenario
 from atonce.verify.scene import Scene
 from atonce.verify.subject_contract import Ending
+from atonce.verify.wire import Facts
 
 KAFKA_STORAGE_ERROR = 56
 
 
-def broker_down(scene: Scene, action: Action, *apis: str, nth: int | None = None) -> None:
+def broker_down(scene: Scene, action: Action, *apis: str, nth: int | None = None, **more: Any) -> None:
     """SIGKILL at exactly that request. It is started again at the end of the run at the latest."""
     topic = scene.names.output if apis == ("produce",) else None
     scene.after.append(scene.harness.restart)
-    scene.inject(*apis, action=action, nth=nth, topic=topic, call=scene.harness.kill)
+    scene.inject(*apis, action=action, nth=nth, topic=topic, call=scene.harness.kill, **more)
     scene.history.mark("broker-killed")
 
 
@@ -110,16 +112,37 @@ def _segment(scene: Scene) -> Path:
     return max(files, key=lambda path: path.stat().st_size)
 
 
-def _with_broker_down(scene: Scene) -> Path:
-    broker_down(scene, Action.CALL_AFTER, "produce")
+def _acknowledged_segment(scene: Scene) -> Path:
+    """The broker killed, and a log file of the output whose first batch it had acknowledged, as we saw."""
+    produced: list[Facts] = []
+
+    def remember(_: Any, facts: Facts) -> bool:
+        produced.append(facts)
+        return True
+
+    broker_down(scene, Action.CALL_AFTER, "produce", only_if=remember)
     scene.subject.kill(0)
-    return _segment(scene)
+    # The last one is where it struck: its answer had reached the proxy. Others may still have been on their way.
+    acked = {(topic, partition) for topic, partition, _ in produced[-1].batches}
+    acked |= {(topic, partition) for e in scene.history.of("produce") for topic, partition, _ in e.base_offsets}
+    folders = {f"{topic}-{partition}" for topic, partition in acked if topic == scene.names.output}
+    files = [path for path in scene.harness.data().rglob("*.log") if path.parent.name in folders]
+    if not files:
+        raise NotFired(f"no log file of {scene.names.output} holds anything that was acknowledged")
+    return max(files, key=lambda path: path.stat().st_size)
+
+
+def _first_batch(content: bytes) -> int:
+    """Its size: 12 bytes of offset and length, and then as many as the length says."""
+    return 12 + int.from_bytes(content[8:12], "big")
 
 
 @scenario("F13", "torn-tail")
 def torn_tail(scene: Scene) -> None:
     """Half of a batch that was never acknowledged stands at the end: cut off, and nobody notices."""
-    path = _with_broker_down(scene)
+    broker_down(scene, Action.CALL_AFTER, "produce")
+    scene.subject.kill(0)
+    path = _segment(scene)
     with path.open("ab") as file:
         file.write(path.read_bytes()[:70])
     broker_back(scene)
@@ -127,7 +150,7 @@ def torn_tail(scene: Scene) -> None:
 
 def _damage(scene: Scene, what: str, damaged: Callable[[bytes], bytes]) -> None:
     """The broker must refuse what it had acknowledged and cannot read any more, naming file and position."""
-    path = _with_broker_down(scene)
+    path = _acknowledged_segment(scene)
     before = path.read_bytes()
     path.write_bytes(damaged(before))
     refusal = _refusal(scene)
@@ -158,7 +181,7 @@ def _refusal(scene: Scene) -> str:
 @scenario("F13", "flipped-bit", may_refuse=True)
 def flipped_bit(scene: Scene) -> None:
     def flip(content: bytes) -> bytes:
-        at = len(content) // 3
+        at = _first_batch(content) * 2 // 3
         return content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :]
 
     _damage(scene, "a flipped bit in what was acknowledged", flip)
@@ -166,7 +189,7 @@ def flipped_bit(scene: Scene) -> None:
 
 @scenario("F13", "truncated", may_refuse=True)
 def truncated(scene: Scene) -> None:
-    _damage(scene, "half of what was acknowledged", lambda content: content[: len(content) // 2])
+    _damage(scene, "half of what was acknowledged", lambda content: content[: _first_batch(content) // 2])
 
 
 def _leader_gone(scene: Scene, *, freeze: bool) -> None:
