@@ -25,7 +25,13 @@ CAUGHT_BY: dict[str, tuple[str, str, str, set[Anomaly]]] = {
     ),
     "batch-ids-only": ("kafka", "effectively-once", "F21/checkpoint-deleted", {Anomaly.LOST}),
     "second-attempt-writes": ("kafka", "at-most-once", "F20/worker-killed", {Anomaly.DUPLICATE}),
-    "ledger-read-before-fencing": ("kafka", "effectively-once", "F16/takeover-races-commit", {Anomaly.DUPLICATE}),
+    # It delivers again what the other had committed, or finds its own old claim in its way and stops for good.
+    "ledger-read-before-fencing": (
+        "kafka",
+        "effectively-once",
+        "F16/takeover-races-commit",
+        {Anomaly.DUPLICATE, Anomaly.LOST},
+    ),
     "batchs-end-only": ("kafka", "effectively-once", "F21/checkpoint-behind", {Anomaly.DUPLICATE}),
 }
 
