@@ -31,6 +31,8 @@ DEFAULT_MAX_BYTES = 4 << 20
 MAX_WAIT_MS = 500
 RESPONSE_TIMEOUT_MS = 30_000
 EMPTY_FETCHES = 2
+ASKED_AHEAD = 4
+"""Ranges asked for at once, each over a connection of its own: a topic may have hundreds of partitions."""
 
 FIELDS = [
     pa.field("key", pa.binary()),
@@ -45,33 +47,9 @@ SCHEMA = pa.schema(FIELDS)
 SCHEMA_WITH_HEADERS = pa.schema([*FIELDS, pa.field("headers", HEADERS)])
 
 
-def fetch(
-    cluster: Cluster,
-    topic: str,
-    partition: int,
-    start: int,
-    end: int,
-    *,
-    isolation: str = "read_committed",
-    headers: bool = False,
-    max_bytes: int = DEFAULT_MAX_BYTES,
-    timeout_ms: int = 60_000,
-    fail_on_data_loss: bool = True,
-) -> Iterator[Any]:
-    """Every visible record with start <= offset < end, in offset order, as `pa.RecordBatch`es (see SCHEMA).
-
-    `timeout_ms` bounds the time without any progress. With `fail_on_data_loss=False`, records that are gone are
-    passed over with a warning that names them.
-    """
-    return fetch_all(
-        cluster,
-        [(topic, partition, start, end)],
-        isolation=isolation,
-        headers=headers,
-        max_bytes=max_bytes,
-        timeout_ms=timeout_ms,
-        fail_on_data_loss=fail_on_data_loss,
-    )
+def fetch(cluster: Cluster, topic: str, partition: int, start: int, end: int, **options: Any) -> Iterator[Any]:
+    """One range; the options are those of `fetch_all`."""
+    return fetch_all(cluster, [(topic, partition, start, end)], **options)
 
 
 def fetch_all(
@@ -84,15 +62,20 @@ def fetch_all(
     timeout_ms: int = 60_000,
     fail_on_data_loss: bool = True,
 ) -> Iterator[Any]:
-    """`fetch` for several (topic, partition, start, end), one after the other; all are asked for before any is read."""
+    """Every visible record of each (topic, partition, start, end), as `pa.RecordBatch`es (see SCHEMA).
+
+    One range after the other, each in offset order, start <= offset < end; while one is read, the next few are asked
+    for. `timeout_ms` bounds the time without any progress. With `fail_on_data_loss=False`, records that are gone are
+    passed over with a warning that names them.
+    """
     readers = [
         _Reader(cluster, topic, partition, start, end, isolation, max_bytes, timeout_ms, fail_on_data_loss)
         for topic, partition, start, end in ranges
     ]
     try:
-        for reader in readers:
-            reader.begin()
-        for reader in readers:
+        for number, reader in enumerate(readers):
+            for ahead in readers[number : number + ASKED_AHEAD]:
+                ahead.begin()
             yield from _decoded(reader, headers)
             reader.close()
     finally:
@@ -134,8 +117,8 @@ class _Reader:
         self._wire: Wire | None = None
 
     def begin(self) -> None:
-        """Ask for the first answer. Whatever is in the way is dealt with when it is waited for."""
-        if self._start < self.end:
+        """Ask for the first answer, once. Whatever is in the way is dealt with when it is waited for."""
+        if self._wire is None and self._start < self.end:
             try:
                 self._ask_for(self._start)
             except (ConnectionLost, TryAgain):

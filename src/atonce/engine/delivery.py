@@ -103,8 +103,9 @@ class Deliverer:
         plan = self.plan = self._checkpoint.plan(query_id, batch_id, self._stateful)
         self._tell(Step.PLANNED, batch_id, {"start": plan.start, "end": plan.end})
         if decide(plan, self.recorded) is Decision.SKIP:
-            if self._stateful or self._checkpoint.has_state():
-                # Its state store must advance all the same, or the checkpoint becomes unusable.
+            if not self._encoded and (self._stateful or self._checkpoint.has_state()):
+                # Its state store must advance all the same, or the checkpoint becomes unusable. Where the sink's part
+                # runs inside the source there is no state, and that part must not run without its errand.
                 df.write.format("noop").mode("overwrite").save()
             self._tell(Step.SKIPPED, batch_id)
             return

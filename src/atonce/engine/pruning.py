@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from atonce.engine.statefulness import nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,28 +24,20 @@ def used_columns(spark: Any, schema: Any, build: Callable[[Any], Any]) -> tuple[
     """The columns of `schema` (a StructType) that `build(df)` reads, in order; None when that cannot be told.
 
     Asked of Spark's optimizer with a stream of files that never starts, since it needs a streaming source to plan for.
+    A query may also name columns that it does not read (`EXCEPT`, an inner SELECT, a subquery): only if the same query
+    means the same on the columns that are left, they are enough.
     """
-    with tempfile.TemporaryDirectory(prefix="atonce-plan-") as empty:
-        try:
-            analyzed = build(spark.readStream.schema(schema).json(empty))._jdf.queryExecution().analyzed()
-            plan = spark._jsparkSession.sessionState().optimizer().execute(analyzed)
-            used = _names(plan.output()) | set().union(*map(_read_by, _inner(plan)))
-        except Exception:
-            return None  # the real build will say what is wrong, in its own place
-    found = tuple(name for name in schema.names if name in used)
-    return found or None  # a query that reads none still needs one column, to count rows
-
-
-def _inner(plan: Any) -> Iterator[Any]:
-    children = [plan.children().apply(i) for i in range(plan.children().size())]
-    if children:
-        yield plan
-    for child in children:
-        yield from _inner(child)
-
-
-def _read_by(node: Any) -> set[str]:
-    return _names(node.references().toSeq())
+    stream = spark.readStream.schema(schema).json(Path(spark.sparkContext._temp_dir).as_uri())
+    try:
+        whole = build(stream)
+        analyzed = whole._jdf.queryExecution().analyzed()
+        plan = spark._jsparkSession.sessionState().optimizer().execute(analyzed)
+        used = _names(plan.output()).union(*(_names(node.references().toSeq()) for node in nodes(plan)))
+        found = tuple(name for name in schema.names if name in used)
+        # A query that reads none still needs one column, to count rows.
+        return found if found and build(stream.select(*found)).schema == whole.schema else None
+    except Exception:
+        return None  # the real build will say what is wrong, in its own place
 
 
 def _names(attributes: Any) -> set[str]:

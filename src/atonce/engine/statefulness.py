@@ -23,14 +23,12 @@ _ALWAYS = frozenset(
 
 
 def is_stateful(df: Any) -> bool:
-    return any(_keeps_state(node) for node in _nodes(_plan(df)))
+    return any(_keeps_state(node) for node in nodes(_plan(df)))
 
 
 def default_mode(df: Any) -> str:
     """Spark's output mode when the user names none: an aggregation tells what changed, everything else appends."""
-    return (
-        "update" if any(str(n.nodeName()) == "Aggregate" and n.isStreaming() for n in _nodes(_plan(df))) else "append"
-    )
+    return "update" if any(str(n.nodeName()) == "Aggregate" and n.isStreaming() for n in nodes(_plan(df))) else "append"
 
 
 def _plan(df: Any) -> Any:
@@ -47,8 +45,8 @@ def _keeps_state(node: Any) -> bool:
     return name in _ALWAYS
 
 
-def _nodes(plan: Any) -> Iterator[Any]:
+def nodes(plan: Any) -> Iterator[Any]:
     yield plan
     children = plan.children()
     for i in range(children.size()):
-        yield from _nodes(children.apply(i))
+        yield from nodes(children.apply(i))

@@ -10,11 +10,12 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPlace
 
 from atonce.client.errors import TopicMissing, TryAgain
-from atonce.client.fetch import SCHEMA, SCHEMA_WITH_HEADERS, fetch
+from atonce.client.fetch import ASKED_AHEAD, SCHEMA, SCHEMA_WITH_HEADERS, fetch, fetch_all
 from atonce.client.offsets import TopicPartition
 from atonce.client.produce import Sender
 from atonce.client.sample import bytes_per_offset
 from atonce.client.transaction import Transaction
+from atonce.client.wire import Wire
 from atonce.errors import DataLossError
 from tests.contract.client.parts import LossyCluster, admin, blobs, fresh_name, fresh_topic, read_values
 
@@ -150,3 +151,34 @@ def test_a_sample_tells_the_size_of_records(cluster: LossyCluster) -> None:
     fill(cluster, topic, 1000)
     size = bytes_per_offset(cluster, TopicPartition(topic, 0), 100, "read_committed")
     assert size is not None and 10 < size < 60
+
+
+def test_many_ranges_are_read_in_order_over_few_connections(
+    cluster: LossyCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = 3 * ASKED_AHEAD
+    topic = fresh_topic(cluster.servers, partitions)
+    producer = Producer({"bootstrap.servers": cluster.servers})
+    for n in range(10 * partitions):
+        producer.produce(topic, f"v{n}", partition=n % partitions)
+    producer.flush()
+    used: set[int] = set()
+    most, lend, take_back = 0, cluster.wire, cluster.release
+
+    def wire(node: int) -> Wire:
+        nonlocal most
+        lent = lend(node)
+        used.add(id(lent))
+        most = max(most, len(used))
+        return lent
+
+    def release(lent: Wire) -> None:
+        used.discard(id(lent))
+        take_back(lent)
+
+    monkeypatch.setattr(cluster, "wire", wire)
+    monkeypatch.setattr(cluster, "release", release)
+    ranges = [(topic, partition, 2, 8) for partition in range(partitions)]
+    found = [v.decode() for b in fetch_all(cluster, ranges) for v in b.column("value").to_pylist()]
+    assert found == [f"v{p + n * partitions}" for p in range(partitions) for n in range(2, 8)]
+    assert (most, used) == (ASKED_AHEAD, set())

@@ -1,4 +1,4 @@
-"""Which columns of the source a SQL transform reads, as Spark's own optimizer sees it."""
+"""Which columns of the source a SQL transform reads. One that is named but not read must stay: the query needs it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ from atonce.engine.source import source_schema
         ("SELECT key AS k, count(*) AS n FROM input GROUP BY key", ("key",)),
         ("SELECT a.key, b.value FROM input a JOIN input b ON a.key = b.key", ("key", "value")),
         ("SELECT * FROM input", ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")),
+        ("SELECT * EXCEPT (offset) FROM input", None),
+        ("WITH t AS (SELECT key, value, offset FROM input) SELECT key, value FROM t", None),
+        ("SELECT key FROM input WHERE offset >= 0 OR true", None),
+        ("SELECT key FROM input WHERE partition > (SELECT min(partition) FROM input WHERE offset > 1)", None),
         ("SELECT 1 AS one FROM input", None),
         ("SELECT nonsense FROM input", None),
     ],

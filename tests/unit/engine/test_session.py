@@ -26,3 +26,14 @@ def test_workers_are_talked_to_over_unix_sockets_where_their_path_is_short_enoug
 
 def test_what_the_user_says_wins() -> None:
     assert settings("local[2]", {SOCKETS: "false"})[SOCKETS] == "false"
+
+
+def test_java_options_of_the_user_come_after_ours_which_stay() -> None:
+    options = settings("local[2]", {"spark.driver.extraJavaOptions": "-Dmine=1"})["spark.driver.extraJavaOptions"]
+    assert "-Dlog4j2.configurationFile=" in options
+    assert options.endswith(" -Dmine=1")
+
+
+def test_a_jvm_that_sees_no_rows_compiles_less() -> None:
+    assert "TieredStopAtLevel" not in settings("local[2]")["spark.driver.extraJavaOptions"]
+    assert "-XX:TieredStopAtLevel=1" in settings("local[2]", sees_rows=False)["spark.driver.extraJavaOptions"]
