@@ -94,3 +94,27 @@ def test_group_changes_over_and_back_with_its_members_running(calls: NewCalls) -
     assert eventually(alone, lambda found: len(found) == 4) == [0, 1, 2, 3]
     assert calls.described(group).error_code is ErrorCode.group_id_not_found
     assert calls.describe(group).group_state == "Stable"
+
+
+def test_static_classic_consumer_that_replaces_the_last_new_one_turns_the_group_back(calls: NewCalls) -> None:
+    """S2: an application is rolled back to its old client; the instance keeps its name and gets its partitions again."""
+    group, topic = fresh("rolled-back"), calls.topic(4)
+    calls.coordinator(group, 0)
+    new = LiveMember(calls, group, [topic], instance_id="one")
+    eventually(lambda: (new.beat(), new.partitions)[1], lambda found: len(found) == 4)
+    assert calls.beat(group, new.member_id, -2, owned=None, instance_id="one").error_code is OK
+
+    old = ClassicMember(calls, group, topic, 4)
+    joined = calls.join(group, metadata=old.subscription, instance_id="one")
+    assert joined.error_code is OK, joined
+    assert calls.listed()[group].group_type.lower() == "classic"
+    assert calls.described(group).error_code is ErrorCode.group_id_not_found
+
+    def rejoined() -> Any:
+        again = calls.join(group, joined.member_id, metadata=old.subscription, instance_id="one")
+        member = Member(again.member_id, again.generation_id, "one")
+        return calls.sync(group, member, {again.member_id: write_assignment(1, [(topic, range(4))])})
+
+    synced = eventually(rejoined, lambda answer: answer.error_code is OK)
+    assert [sorted(numbers) for _, numbers in read_assignment(synced.assignment)] == [[0, 1, 2, 3]]
+    assert calls.describe(group).group_state == "Stable"

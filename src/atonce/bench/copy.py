@@ -6,7 +6,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from atonce.bench import peers
@@ -52,7 +52,11 @@ def copy_contestants(work: Work, chosen: list[str]) -> list[Contestant]:
     ]
 
 
-def measure(work: Work, launch: Launch) -> Run:
+Figures = Callable[[Work, list[Point], Meter], dict[str, float]]
+"""What is read off a run's visible steps, beside what it cost."""
+
+
+def measure(work: Work, launch: Launch, extra: Figures | None = None) -> Run:
     """One whole run: a fresh output topic, the contestant until all is visible, the count."""
     judge = Judge(work.servers)
     name = f"bench-{uuid.uuid4().hex[:10]}"
@@ -71,7 +75,8 @@ def measure(work: Work, launch: Launch) -> Run:
         delivered = judge.count(target)
         if delivered < work.records:
             raise NotDelivered(f"{delivered:,} of {work.records:,} records arrived")
-        return figures(work, steps, meter, delivered)
+        run = figures(work, steps, meter, delivered)
+        return replace(run, figures=run.figures | extra(work, steps, meter)) if extra else run
     finally:
         judge.delete(target)
         shutil.rmtree(scratch, ignore_errors=True)

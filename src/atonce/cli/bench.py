@@ -243,18 +243,18 @@ def price(
 def growth(
     servers: Servers = None,
     broker: BrokerOption = "apache",
-    rounds: Rounds = 1,
-    records: Records = 1_500_000,
+    rounds: Rounds = 3,
+    records: Records = 3_000_000,
     json: JsonFile = None,
     html: HtmlFile = None,
 ) -> None:
-    """More partitions, a ten times longer log, a thousand small batches, a cluster of two workers.
+    """More partitions, a ten times longer log, a thousand small batches, a cluster of two workers, the cold start.
 
     Example: atonce bench growth --records 1000000
     """
     from atonce.bench.copy import Work
+    from atonce.bench.growth import growth_contestants
     from atonce.bench.judge import Judge
-    from atonce.bench.price import growth_contestants
     from atonce.bench.report import Report
 
     with running_broker(servers, broker) as (where, pids):

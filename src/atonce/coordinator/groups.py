@@ -72,7 +72,10 @@ class GroupCoordinator(OffsetsOfGroups):
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             if group.members:
-                return turn.decide(self._consumer.join_classic(turn, group, request))
+                joined = self._consumer.join_classic(turn, group, request)
+                # A static one may have taken the place of the last who spoke the new protocol.
+                self._consumer.downgrade(turn, group)
+                return turn.decide(joined)
             # Nobody is left who speaks the new protocol: the group goes back to the classic one, with its offsets.
             turn.records += tombstones(group)
             group = None

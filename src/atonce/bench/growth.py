@@ -1,0 +1,133 @@
+"""`bench growth`: more partitions, a longer log, many small batches, a cluster, and the start from nothing."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from atonce.bench.contest import Contestant
+from atonce.bench.copy import Work, measure, stopped_early
+from atonce.bench.judge import Judge, Point
+from atonce.bench.meter import Meter
+from atonce.bench.price import ours
+from atonce.bench.results import Run
+from atonce.local.child import Child
+from atonce.local.scratch import scratch_directory
+
+PARTITIONS = (1, 4, 16, 64)
+HISTORY = 9
+SMALL_BATCHES = 1_000
+COLD_RECORDS = 1_000
+FIRST_OUTPUT = "first output s"
+
+
+def growth_contestants(base: Work, judge: Judge) -> list[Contestant]:
+    """Fills every input first, so that nothing is produced while somebody is measured."""
+    found = []
+    for partitions in PARTITIONS:
+        work = replace(base, source=f"growth-{partitions}", partitions=partitions)
+        _fill(judge, work)
+        found.append(_copy(f"{partitions} partition{'s' if partitions > 1 else ''}", work))
+    found.append(
+        Contestant("4 partitions, Spark standalone, two workers", lambda: _on_cluster(replace(base, source="growth-4")))
+    )
+    longer = replace(base, source="growth-long", records=base.records * (HISTORY + 1))
+    _fill(judge, longer)
+    # Only the last part is measured: what came before is history by then.
+    longer = replace(longer, warm=base.records * HISTORY + base.warm)
+    found.append(_copy(f"4 partitions, after {HISTORY} times as much", longer))
+    # A fifth more than counted, so that the first hundreds of batches, in which the JVM compiles, are not compared.
+    small = replace(base, source="growth-4", per_batch=base.records * 4 // 5 // SMALL_BATCHES, warm=base.records // 5)
+    found.append(Contestant(f"{SMALL_BATCHES:,} batches of {small.per_batch:,}", lambda: _many(small)))
+    cold = replace(base, source="growth-cold", records=COLD_RECORDS)
+    _fill(judge, cold)
+    found.append(Contestant("`atonce run` from nothing", lambda: cold_start(cold)))
+    return found
+
+
+def _fill(judge: Judge, work: Work) -> None:
+    judge.create(work.source, work.partitions)
+    judge.fill(work.source, work.records, work.size)
+
+
+def _copy(label: str, work: Work) -> Contestant:
+    return Contestant(label, lambda: measure(work, ours("arrow", "effectively-once")))
+
+
+def _on_cluster(work: Work) -> Run:
+    """As many cores as local[2] has: one in each worker."""
+    from atonce.apache.spark_cluster import SparkCluster
+
+    with SparkCluster(2, cores=1, memory="1g") as cluster:
+        return measure(work, ours("arrow", "effectively-once", cluster.master))
+
+
+def _many(work: Work) -> Run:
+    return measure(work, ours("arrow", "effectively-once"), _by_quarter)
+
+
+def _by_quarter(work: Work, steps: list[Point], meter: Meter) -> dict[str, float]:
+    """Whether a batch costs more the more there were before it: the first and the last quarter after the warm-up."""
+    begin = next(step for step in steps if step.records >= work.warm)
+    end = steps[-1]
+    counted = end.records - begin.records
+
+    def batch(first: float, last: float) -> tuple[float, float]:
+        marks = [
+            next(step for step in steps if step.records >= begin.records + part * counted) for part in (first, last)
+        ]
+        batches = (marks[1].records - marks[0].records) / work.per_batch
+        cost = meter.cost(marks[0].at, marks[1].at)
+        return cost.elapsed_s * 1000 / batches, cost.cpu_s * 1000 / batches
+
+    early, early_cpu = batch(0.0, 0.25)
+    late, late_cpu = batch(0.75, 1.0)
+    return {
+        "ms per batch, first quarter": early,
+        "ms per batch, last quarter": late,
+        "CPU ms per batch, first quarter": early_cpu,
+        "CPU ms per batch, last quarter": late_cpu,
+    }
+
+
+def cold_start(work: Work) -> Run:
+    """From launching `atonce run` on a file, as a user does, until a read_committed reader could see a record."""
+    name = f"bench-{uuid.uuid4().hex[:10]}"
+    target = f"{name}-out"
+    judge = Judge(work.servers)
+    scratch = scratch_directory("bench")
+    judge.create(target, work.partitions)
+    try:
+        log = scratch / "contestant.log"
+        with Child(_atonce_run(work, target, name, scratch), log=log, cwd=scratch) as child:
+            meter = Meter(child.leash_pid, list(work.brokers)).start()
+            try:
+                steps = judge.watch(target, 1, work.timeout_s, lambda: stopped_early(child, log), settle_s=0.2)
+            finally:
+                meter.stop()
+            child.kill()
+        begin, first = steps[0].at, steps[1].at
+        cost = meter.cost(begin, first)
+        figures = {FIRST_OUTPUT: first - begin, "CPU s until then": cost.cpu_s, "peak MB": cost.peak_mb}
+        return Run(contestant="", round=0, others=cost.others, figures=figures)
+    finally:
+        judge.delete(target)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _atonce_run(work: Work, target: str, name: str, scratch: Path) -> list[str]:
+    described = {
+        "name": name,
+        "guarantee": "effectively-once",
+        "source": {"kafka": {"topic": work.source}},
+        "transform": "SELECT key, upper(CAST(value AS STRING)) AS value FROM input",
+        "sink": {"kafka": {"topic": target}},
+    }
+    file = scratch / "pipeline.yaml"
+    file.write_text(yaml.safe_dump(described))
+    return [sys.executable, "-m", "atonce", "run", str(file), "--servers", work.servers]
