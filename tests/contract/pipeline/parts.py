@@ -87,6 +87,13 @@ def sqlite_output(name: str, servers: str, scratch: Path, url: str) -> Output:
     return Output(atonce.SQLite(str(file), table=f"out_{name}"), values)
 
 
+OUTPUTS: dict[str, Callable[[str, str, Path, str], Output]] = {
+    "kafka": kafka_output,
+    "postgres": postgres_output,
+    "sqlite": sqlite_output,
+}
+
+
 @dataclass(slots=True)
 class Watcher:
     """Keeps all events, and does something at a step, once."""

@@ -165,8 +165,15 @@ def test_checkpoint_without_a_ledger_is_refused(pipe: Make, embedded: str) -> No
         replace(pipeline, name=f"{pipeline.name}-renamed", checkpoint=pipeline.checkpoint).run(available_now=True)
 
 
-def test_delivered_batch_whose_spark_commit_is_missing_is_skipped(pipe: Make, embedded: str) -> None:
-    pipeline = pipe()
+def as_it_is(batch: Any) -> Any:
+    return batch.select(["key", "value"])
+
+
+@pytest.mark.parametrize("inside_the_source", [False, True])
+def test_delivered_batch_whose_spark_commit_is_missing_is_skipped(
+    pipe: Make, embedded: str, inside_the_source: bool
+) -> None:
+    pipeline = replace(pipe(), transforms=()).map_arrow(as_it_is) if inside_the_source else pipe()
     with pytest.raises(Crash):
         replace(pipeline, observer=Watcher(Step.DELIVERED, crash)).run(available_now=True)
     watcher = Watcher()

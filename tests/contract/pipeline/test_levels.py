@@ -16,20 +16,18 @@ import atonce
 from atonce.client.admin import create_topic, group_lag
 from atonce.client.cluster import Cluster
 from atonce.guarantee import Guarantee
-from tests.contract.pipeline.parts import Output, kafka_output, postgres_output, produce, sqlite_output
-
-SINKS = {"kafka": kafka_output, "postgres": postgres_output, "sqlite": sqlite_output}
+from tests.contract.pipeline.parts import OUTPUTS, Output, produce
 
 
 @pytest.fixture
 def output(request: pytest.FixtureRequest, kafka_servers: str, scratch: Path) -> Output:
     kind = request.param
     url = request.getfixturevalue("postgres_url") if kind == "postgres" else ""
-    return SINKS[kind](uuid.uuid4().hex[:8], kafka_servers, scratch, url)
+    return OUTPUTS[kind](uuid.uuid4().hex[:8], kafka_servers, scratch, url)
 
 
 @pytest.mark.parametrize("level", list(Guarantee))
-@pytest.mark.parametrize("output", list(SINKS), indirect=True)
+@pytest.mark.parametrize("output", list(OUTPUTS), indirect=True)
 def test_each_record_is_delivered_once(
     level: Guarantee, output: Output, kafka_servers: str, scratch: Path, spark: Any
 ) -> None:

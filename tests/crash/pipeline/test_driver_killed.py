@@ -21,7 +21,7 @@ from atonce.client.offsets import committed
 from atonce.engine.observer import Step
 from atonce.guarantee import Guarantee
 from atonce.local.child import Child
-from tests.contract.pipeline.parts import kafka_output, produce, sqlite_output
+from tests.contract.pipeline.parts import OUTPUTS, produce
 from tests.crash.pipeline.victim import pipeline
 
 ONE_COMMIT = (
@@ -90,7 +90,7 @@ def test_driver_killed_at_every_step_keeps_its_guarantee(
     wrong = []
     for case in killed:
         pipeline(case, embedded, str(scratch)).run(available_now=True)
-        make = {"kafka": kafka_output, "sqlite": sqlite_output}[case["sink"]]
+        make = OUTPUTS[case["sink"]]
         seen = Counter(make(case["name"], embedded, scratch, "").values())
         lost = sum(1 for i in range(RECORDS) if not seen[f"value {i}"])
         doubled = sum(count - 1 for count in seen.values())

@@ -14,14 +14,14 @@ from pathlib import Path
 import atonce
 from atonce.engine.observer import Event
 from atonce.engine.session import session
-from tests.contract.pipeline.parts import kafka_output, sqlite_output
+from tests.contract.pipeline.parts import OUTPUTS
 
 PER_BATCH = 20
 
 
 def pipeline(case: dict[str, str], servers: str, scratch: str) -> atonce.Pipeline:
     """The same for the victim and for the recovery."""
-    make = {"kafka": kafka_output, "sqlite": sqlite_output}[case["sink"]]
+    make = OUTPUTS[case["sink"]]
     sink = make(case["name"], servers, Path(scratch), "").sink
     if case.get("timer_ms"):
         sink = replace(sink, auto_commit_interval_ms=int(case["timer_ms"]))

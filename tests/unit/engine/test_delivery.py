@@ -76,7 +76,7 @@ class Frame:
 
 
 class Scene:
-    def __init__(self, root: Path, level: Guarantee, stateful: bool = False) -> None:
+    def __init__(self, root: Path, level: Guarantee, stateful: bool = False, encoded: bool = False) -> None:
         (root / "offsets").mkdir()
         for batch_id in range(3):
             offsets = json.dumps({"t": {"0": 5 * (batch_id + 1)}})
@@ -91,7 +91,7 @@ class Scene:
             recorded=Progress(instance="me", query_id="", batch_id=-1, positions={"t/0": 0}, sequence=1),
             source_ids={},
             stateful=stateful,
-            encoded=False,
+            encoded=encoded,
             observer=SimpleNamespace(on_event=self.events.append),
         )
 
@@ -166,6 +166,16 @@ def test_skipped_batch_delivers_nothing_and_executes_only_for_its_state(scratch:
     assert scene.sink.calls == ["both"]
     assert scene.steps()[-1] is Step.SKIPPED
     assert scene.frame.executed == int(stateful)
+
+
+def test_skipped_batch_does_not_run_a_sink_that_lives_inside_the_source(scratch: Path) -> None:
+    """Executing it would send records without an attempt to send them for, even where an earlier transform left state."""
+    scene = Scene(scratch, Guarantee.EFFECTIVELY_ONCE, encoded=True)
+    (scratch / "state" / "0").mkdir(parents=True)
+    scene.deliver(scene.frame, 0)
+    scene.deliver(scene.frame, 0)
+    assert scene.steps()[-1] is Step.SKIPPED
+    assert scene.frame.executed == 0
 
 
 def test_batch_that_leaves_a_gap_delivers_nothing(scratch: Path) -> None:
