@@ -10,6 +10,7 @@ AtOnceError
 │   ├── UndeliverableRow    a row cannot be delivered; partition and offset are named
 │   └── CorruptLogError     damage before the recovery point; file and position are named
 ├── ReplacedError           a newer instance of this pipeline has taken over                  (exit 3)
+├── NeedsRows               nobody: this query goes on in Spark's JVM, beginning with this batch
 ├── RetriableError          nobody: wait and try again, within a limit
 │   ├── OutcomeUnknown      a commit was sent and its answer lost; resolve before going on
 │   └── AttemptAborted      this attempt was aborted whole; the batch runs again
@@ -71,6 +72,10 @@ class ReplacedError(AtOnceError):
     """A newer instance of this pipeline has taken over; this one delivers nothing more."""
 
     exit_code = EXIT_REPLACED
+
+
+class NeedsRows(AtOnceError):
+    """Columns cannot be treated exactly as Spark would treat their values: its JVM must run this query."""
 
 
 class RetriableError(AtOnceError):

@@ -17,20 +17,22 @@ from typing import Any
 from atonce.client.topic import Kafka
 from atonce.engine.local_broker import broker_for
 from atonce.engine.observer import Observer, Silent
-from atonce.engine.pruning import Pick, used_columns
+from atonce.engine.pruning import Pick, on_columns, used_columns
 from atonce.engine.rewind import Rewind, rewind, target_positions
 from atonce.engine.run import Fused, Job, Run
 from atonce.engine.session import session
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
-from atonce.sinks.arrow_job import map_in_arrow
+from atonce.sinks.arrow_job import column, map_in_arrow
 from atonce.sinks.contract import OpenSink, Sink
 from atonce.sources.contract import Source
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 CHECKPOINTS = Path(".atonce/checkpoints")
 ARROW_SCHEMA = "key binary, value binary"
+COLUMNS = "spark.atonce.columns"
+"""A Spark setting; false: transforms always run in the JVM, never on columns in the source's tasks."""
 
 Transform = Callable[[Any], Any] | str
 
@@ -82,7 +84,11 @@ class Pipeline:
         return replace(self, source=source)
 
     def transform(self, fn: Transform) -> Pipeline:
-        """A function DataFrame → DataFrame, or SQL over `input`."""
+        """A function DataFrame → DataFrame, or SQL over `input`.
+
+        Projections and filters that mean the same on Arrow columns run there, as `map_arrow` does, and what is said
+        there of the output's partitions and columns holds. A function is called to be planned, so more than once.
+        """
         return replace(self, transforms=(*self.transforms, fn))
 
     def map_arrow(self, fn: Callable[[Any], Any], schema: str = ARROW_SCHEMA) -> Pipeline:
@@ -245,17 +251,35 @@ class Pipeline:
             say=self.say,
         )
 
-    def _fuse(self, spark: Any, sink: OpenSink) -> Fused:
-        """The Arrow transform inside the source's tasks, and the sink's part with it where nothing comes between."""
+    def _fuse(self, spark: Any, sink: OpenSink, columns: bool) -> Fused:
+        """The transform inside the source's tasks, and the sink's part with it where nothing comes between."""
         from atonce.engine.source import fused
 
         if self.arrow is None:
-            return self._pruned(spark)
-        by_sink = getattr(sink, "fused", None)
-        found = by_sink(self.arrow, self.arrow_schema) if by_sink is not None and not self.transforms else None
-        if found is not None:
-            return Fused(fused(*found), encoded=True)
-        return Fused(fused(_Each(self.arrow), self.arrow_schema))
+            return (self._on_columns(spark, sink) if columns else None) or self._pruned(spark)
+        whole = None if self.transforms else _with_sink(sink, self.arrow, self.arrow_schema)
+        return whole or Fused(fused(_Each(self.arrow), self.arrow_schema))
+
+    def _on_columns(self, spark: Any, sink: OpenSink) -> Fused | None:
+        """The whole transform, and the sink's part with it; None where Spark's JVM must do it."""
+        from atonce.engine.source import source_schema
+
+        # At most once cannot change its mind: what a batch needs is known only after its progress is recorded.
+        wanted = self.level is not Guarantee.AT_MOST_ONCE and (
+            self.spark.get(COLUMNS, spark.conf.get(COLUMNS, "true")) == "true"
+        )
+        if not (wanted and getattr(as_sink(self.sink), "fuses", False)):
+            return None
+        schema = source_schema(self.source.headers)
+        found = on_columns(spark, schema, lambda df: self._build(hooked=True)(df, None))
+        if found is None:
+            return None
+        transform, gives = found
+        accepts = getattr(sink, "accepts", None)
+        if accepts is not None:
+            accepts(gives)
+        ddl = ", ".join(f"{column(each.name)} {each.dataType.simpleString()}" for each in gives.fields)
+        return _with_sink(sink, transform, ddl)
 
     def _pruned(self, spark: Any) -> Fused:
         """Only the columns that SQL asks for. A user's function is not asked: it may do more than to be planned."""
@@ -285,6 +309,15 @@ class Pipeline:
             return df
 
         return build
+
+
+def _with_sink(sink: OpenSink, transform: Callable[[Any], Any], schema: str) -> Fused | None:
+    """A function on record batches and what its sink does with them, as one; None if this sink cannot."""
+    from atonce.engine.source import fused
+
+    by_sink = getattr(sink, "fused", None)
+    found = by_sink(transform, schema) if by_sink is not None else None
+    return None if found is None else Fused(fused(*found), encoded=True)
 
 
 @dataclass(frozen=True, slots=True)

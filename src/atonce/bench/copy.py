@@ -153,7 +153,8 @@ def _quix(work: Work, target: str, name: str, scratch: Path) -> list[str]:
 
 LAUNCHERS: dict[str, tuple[str, Launch]] = {
     "arrow": ("AtOnce map_arrow, effectively once", _ours("arrow", "effectively-once")),
-    "dataframe": ("AtOnce DataFrame, effectively once", _ours("dataframe", "effectively-once")),
+    "dataframe": ("AtOnce DataFrame/SQL, effectively once", _ours("dataframe", "effectively-once")),
+    "rows": ("AtOnce DataFrame/SQL in Spark's JVM, effectively once", _ours("rows", "effectively-once")),
     "spark": (f"Spark {peers.SPARK_VERSION} JVM connector, at least once", _spark),
     "librdkafka": ("librdkafka loop in Python, transactions of 10 k", _librdkafka),
     "java": ("Java loop, transactions of 10 k", _java),
@@ -162,4 +163,4 @@ LAUNCHERS: dict[str, tuple[str, Launch]] = {
     "flink": (f"Flink {FLINK_VERSION}, exactly once, checkpoint 1 s", _flink),
     "quix": (f"Quix Streams {peers.QUIX_VERSION}, exactly once, commit 1 s", _quix),
 }
-OURS = ("arrow", "dataframe")
+OURS = ("arrow", "dataframe", "rows")

@@ -39,7 +39,7 @@ class Load:
 
 
 def postgres_contestants(load: Load, levels: list[str]) -> list[Contestant]:
-    kinds = {"map_arrow": "postgres-arrow", "SQL": "postgres"}
+    kinds = {"map_arrow": "postgres-arrow", "SQL": "postgres", "SQL in Spark's JVM": "postgres-rows"}
     ours = [
         Contestant(f"AtOnce {name} → PostgreSQL, {level}", partial(measure, load, level, kind))
         for level in levels

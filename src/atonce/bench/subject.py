@@ -1,8 +1,8 @@
 """Our own contestants, each as a program that runs until it is killed, like every peer.
 
-Arguments: kind (arrow, dataframe, postgres-arrow or postgres), level, servers, input topic, output topic or database
-URL, name, scratch directory, records per micro-batch (0: the default admission by bytes), and optionally Spark's
-master.
+Arguments: kind (arrow, dataframe, rows, postgres-arrow, postgres or postgres-rows), level, servers, input topic, output
+topic or database URL, name, scratch directory, records per micro-batch (0: the default admission by bytes), and
+optionally Spark's master.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import atonce
+from atonce.pipeline import COLUMNS
 
 SPARK = {"spark.driver.memory": "2g"}
 
@@ -43,12 +44,14 @@ def pipeline(arguments: list[str]) -> Any:
     kind, level, servers, source, target, name, scratch, per_batch = arguments[:8]
     master = arguments[8] if len(arguments) > 8 else "local[2]"
     options = {"maxOffsetsPerTrigger": per_batch} if int(per_batch) else {}
+    # As a transform that columns cannot do would run: every record a row of Spark's JVM.
+    spark = SPARK | ({COLUMNS: "false"} if kind.endswith("rows") else {})
     begun = atonce.Pipeline(
-        name, guarantee=level, checkpoint=str(Path(scratch) / "checkpoint"), master=master, spark=SPARK
+        name, guarantee=level, checkpoint=str(Path(scratch) / "checkpoint"), master=master, spark=spark
     ).read(atonce.Kafka(source, servers=servers, options=options))
     if kind == "arrow":
         return begun.map_arrow(upper).write(atonce.Kafka(target, servers=servers))
-    if kind == "dataframe":
+    if kind in ("dataframe", "rows"):
         query = "SELECT key, CAST(upper(CAST(value AS STRING)) AS BINARY) AS value FROM input"
         return begun.transform(query).write(atonce.Kafka(target, servers=servers))
     table = atonce.Postgres(target, table=name.replace("-", "_"), create=True)

@@ -46,7 +46,9 @@ Peers = Annotated[
         help="Of spark, librdkafka, java, streams, streams-1s, flink, quix; separated by commas; all; or none."
     ),
 ]
-Ours = Annotated[str, typer.Option(help="Our own contestants: arrow, dataframe, both separated by commas, or none.")]
+Ours = Annotated[
+    str, typer.Option(help="Our own: arrow, dataframe, rows (DataFrame/SQL in Spark's JVM), by commas; all; or none.")
+]
 Rounds = Annotated[int, typer.Option(min=1, help="How often each contestant runs.")]
 Records = Annotated[int, typer.Option(min=1000, help="Records per run, the warm-up included.")]
 Size = Annotated[int, typer.Option(min=20, help="Bytes per record.")]
@@ -69,7 +71,7 @@ def copy(
     servers: Servers = None,
     broker: BrokerOption = "apache",
     peers: Peers = "all",
-    ours: Ours = "arrow,dataframe",
+    ours: Ours = "all",
     rounds: Rounds = 3,
     records: Records = 6_000_000,
     size: Size = 100,
@@ -110,7 +112,7 @@ def latency(
     servers: Servers = None,
     broker: BrokerOption = "apache",
     peers: Peers = "spark,streams",
-    ours: Ours = "arrow,dataframe",
+    ours: Ours = "all",
     rounds: Rounds = 3,
     rate: Annotated[int, typer.Option(min=200, help="Records per second.")] = 2_000,
     seconds: Annotated[float, typer.Option(help="How long each run is measured, after 10 s of warm-up.")] = 20.0,
@@ -299,7 +301,9 @@ def running_broker(servers: str | None, kind: str) -> Iterator[tuple[str, tuple[
 
 
 def contestants_of(peers: str, ours: str) -> list[str]:
-    chosen = chosen_names(peers, ALL_PEERS) + chosen_names(ours, ("arrow", "dataframe"))
+    from atonce.bench.copy import OURS
+
+    chosen = chosen_names(peers, ALL_PEERS) + chosen_names(ours, OURS)
     if not chosen:
         raise UsageError("nobody takes part: name --peers or --ours")
     return chosen

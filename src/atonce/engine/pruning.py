@@ -1,4 +1,4 @@
-"""Which columns of the source a SQL transform uses: the others need not cross from Python into the JVM."""
+"""What of a SQL transform can be done before its records reach the JVM: all of it, or the choice of columns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atonce.engine.columnar import Columnar
+from atonce.engine.columnar_plan import columnar
 from atonce.engine.statefulness import nodes
 
 
@@ -20,14 +22,27 @@ class Pick:
         return (batch.select(list(self.names)) for batch in batches)
 
 
+def on_columns(spark: Any, schema: Any, build: Callable[[Any], Any]) -> tuple[Columnar, Any] | None:
+    """All that `build(df)` does, as a function on record batches, and the schema of what it gives; None if not."""
+    try:
+        df = build(_stream(spark, schema))
+        return columnar(df._jdf.queryExecution().analyzed()), df.schema
+    except Exception:
+        return None  # not columnar; or wrong, and then the real build will say so, in its own place
+
+
+def _stream(spark: Any, schema: Any) -> Any:
+    """A stream of files that never starts: analyzer and optimizer need a streaming source to plan for."""
+    return spark.readStream.schema(schema).json(Path(spark.sparkContext._temp_dir).as_uri())
+
+
 def used_columns(spark: Any, schema: Any, build: Callable[[Any], Any]) -> tuple[str, ...] | None:
     """The columns of `schema` (a StructType) that `build(df)` reads, in order; None when that cannot be told.
 
-    Asked of Spark's optimizer with a stream of files that never starts, since it needs a streaming source to plan for.
     A query may also name columns that it does not read (`EXCEPT`, an inner SELECT, a subquery): only if the same query
     means the same on the columns that are left, they are enough.
     """
-    stream = spark.readStream.schema(schema).json(Path(spark.sparkContext._temp_dir).as_uri())
+    stream = _stream(spark, schema)
     try:
         whole = build(stream)
         analyzed = whole._jdf.queryExecution().analyzed()

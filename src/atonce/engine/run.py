@@ -20,6 +20,7 @@ from atonce.engine.statefulness import default_mode, is_stateful
 from atonce.errors import (
     AtOnceError,
     LedgerMismatch,
+    NeedsRows,
     RefusedError,
     RetriableError,
     UndeliverableRow,
@@ -49,7 +50,7 @@ class Fused:
 
     options: dict[str, str] = field(default_factory=dict)
     encoded: bool = False
-    """The sink's own function is part of it: what the source gives are no longer rows."""
+    """The whole transform and the sink's own function are part of it: what the source gives are no longer rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +63,8 @@ class Job:
     sink: Sink
     build: Callable[[Any, Any], Any]
     """(loaded DataFrame, open sink) → the DataFrame to deliver."""
-    fuse: Callable[[Any, OpenSink], Fused]
-    """(Spark session, open sink) → what runs inside the source's tasks."""
+    fuse: Callable[[Any, OpenSink, bool], Fused]
+    """(Spark session, open sink, whether the transform may run on columns) → what runs inside the source's tasks."""
     mode: str | None = None
     """Spark's output mode; None: what the plan allows."""
     checkpoint: str
@@ -101,6 +102,7 @@ class Run:
         )
         self._deliverer: Deliverer | None = None
         self._fused = Fused()
+        self._on_columns = True
         self.query: Any = None
         self.restarts = 0
 
@@ -110,7 +112,7 @@ class Run:
         beginning = self._begin(source_ids)
         self._tell(Step.CLAIMED, {"positions": beginning.recorded.positions})
         self._notice_changes(beginning.recorded)
-        self._fused = self.job.fuse(self._spark, self._sink)
+        self._fused = self.job.fuse(self._spark, self._sink, self._on_columns)
         df = self._built(self.job.source.load(self._spark, beginning.start, self._fused.options))
         stateful = is_stateful(df)
         if stateful and beginning.fresh:
@@ -147,6 +149,11 @@ class Run:
             failure = self._until_ended()
             if failure is None or isinstance(failure, Stopping) or self._stop.is_set():
                 break
+            if isinstance(failure, NeedsRows) and self._on_columns:
+                self._on_columns = False
+                self._tell(Step.RETRYING, {"why": f"{failure}: the query goes on in Spark's JVM"})
+                self._restart([])
+                continue
             now = time.monotonic()
             since = [at for at in since if now - at < _RESTARTS_WITHIN_S]
             mendable = isinstance(failure, RetriableError) or (
@@ -256,6 +263,8 @@ class Run:
 
     def _built(self, loaded: Any) -> Any:
         """The transform applied, and its columns checked, before anything starts."""
+        if self._fused.encoded:
+            return loaded
         try:
             df = self.job.build(loaded, self._sink)
         except UsageError:
@@ -263,7 +272,7 @@ class Run:
         except Exception as error:
             raise UsageError(f"the transform of {self.job.name!r} fails: {in_words(error)}") from error
         accepts = getattr(self._sink, "accepts", None)
-        if accepts is not None and not self._fused.encoded:
+        if accepts is not None:
             accepts(df.schema)
         return df
 
@@ -276,8 +285,8 @@ class Run:
         fused = self._fused
 
         def fails(place: str, start: int, end: int) -> bool:
-            part = self.job.build(load_range(self._spark, place, start, end, fused.options), self._sink)
-            return bool(refuses(part, fused.encoded))
+            part = load_range(self._spark, place, start, end, fused.options)
+            return bool(refuses(part if fused.encoded else self.job.build(part, self._sink), fused.encoded))
 
         try:
             found = locate(plan, fails)

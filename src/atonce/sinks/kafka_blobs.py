@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from atonce.errors import NeedsRows
 from atonce.records.encode import encode
 from atonce.records.partitioner import assign
 from atonce.sinks.arrow_transform import together, transformed
@@ -98,6 +99,10 @@ class Encoder:
                 position += rows.num_rows
                 if blobs is not None:
                     yield blobs
+        except NeedsRows as why:
+            # Told and not raised: a task that fails is tried again, and finds its partitions leased.
+            yield _row(slot=0, note=json.dumps({"needs_rows": str(why)}))
+            return
         finally:
             run.spool.close()
         yield _footers(run)

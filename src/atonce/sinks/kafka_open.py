@@ -10,7 +10,7 @@ from typing import Any
 
 from atonce.client.cluster import Cluster
 from atonce.client.topic import Kafka
-from atonce.errors import AttemptAborted, RefusedError, UndeliverableRow, UsageError
+from atonce.errors import AttemptAborted, NeedsRows, RefusedError, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
 from atonce.ledger.kafka import KafkaLedger
 from atonce.ledger.progress import Progress
@@ -214,6 +214,8 @@ class KafkaOpenSink:
         return report
 
     def _act_on(self, note: dict[str, Any]) -> None:
+        if "needs_rows" in note:
+            raise NeedsRows(str(note["needs_rows"]))
         if "unknown_topic" in note:
             self._find_or_create(str(note["unknown_topic"]))
             raise AttemptAborted(f"topic {note['unknown_topic']!r} was not known yet: the batch runs again")
