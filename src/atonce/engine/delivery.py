@@ -17,7 +17,7 @@ from atonce.guarantee import ORDERS
 from atonce.ledger.progress import COVERS, Plan, Progress
 from atonce.ledger.rule import Decision, decide
 from atonce.sinks.contract import Batch, Identity, Moment, OpenSink
-from atonce.sinks.task_errors import of_job
+from atonce.sinks.task_errors import brief, of_job
 
 RETRY_FOR_S = 180.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 10.0
@@ -69,7 +69,7 @@ class Deliverer:
                 self._deliver(df, batch_id)
         except BaseException as error:
             self.failure = of_job(error)
-            raise
+            raise brief(error) from None
 
     def stop(self, within_s: float) -> None:
         """Begin no further batch; wait for the running one, for a while."""

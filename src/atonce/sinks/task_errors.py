@@ -22,6 +22,8 @@ _PASSING = (
     "Python worker failed to connect back",
     "MetadataFetchFailedException",
 )
+_STOPPED = ("InterruptedException", "InterruptedIOException", "ClosedByInterruptException", "cancelled")
+_LONG, _LINE = 2_000, 500
 
 
 def of_job(error: BaseException) -> BaseException:
@@ -38,6 +40,18 @@ def of_job(error: BaseException) -> BaseException:
     if any(sign in text for sign in _PASSING):
         return RetriableError(f"a task was lost: {_first_line(text)}")
     return error
+
+
+def brief(error: BaseException) -> BaseException:
+    """The same for Spark's stream thread, which looks through all of the text, and overflows its stack if it is long.
+
+    What Spark looks for, to tell a query that was stopped from one that failed, stays in it.
+    """
+    text = f"{type(error).__module__}.{type(error).__qualname__}: {error}"
+    if len(text) <= _LONG:
+        return error
+    told = [line.strip()[:_LINE] for line in text.splitlines() if any(sign in line for sign in _STOPPED)]
+    return RuntimeError("\n".join([text[:_LINE], *told[:1]]))
 
 
 def in_words(error: BaseException) -> str:

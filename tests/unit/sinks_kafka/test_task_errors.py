@@ -6,7 +6,7 @@ import pytest
 
 from atonce.client.errors import ConnectionLost
 from atonce.errors import AttemptAborted, DataLossError, RetriableError
-from atonce.sinks.task_errors import in_words, of_job
+from atonce.sinks.task_errors import brief, in_words, of_job
 
 JOB = """An error occurred while calling o1.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure
@@ -44,3 +44,16 @@ def test_the_users_own_error_stays_itself_and_is_told_in_one_line() -> None:
     error = RuntimeError(JOB.format("ZeroDivisionError: division by zero"))
     assert of_job(error) is error
     assert in_words(error) == "ZeroDivisionError: division by zero"
+
+
+def test_long_text_is_cut_for_sparks_thread_and_still_tells_that_the_query_was_stopped() -> None:
+    """Spark matches it with a pattern that recurses once per character; 10,000 of them overflow its stack."""
+    stack = "\n".join(f"\tat org.example.Deep.call(Deep.java:{n})" for n in range(2_000))
+    told = brief(
+        ValueError(f"An error occurred while calling o1.collect.\n{stack}\nCaused by: java.lang.InterruptedException")
+    )
+    assert str(told).startswith("builtins.ValueError: An error occurred while calling o1.collect.")
+    assert str(told).endswith("java.lang.InterruptedException")
+    assert len(str(told)) < 1_200
+    short = ValueError("short")
+    assert brief(short) is short
