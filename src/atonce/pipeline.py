@@ -264,11 +264,11 @@ class Pipeline:
         """The whole transform, and the sink's part with it; None where Spark's JVM must do it."""
         from atonce.engine.source import source_schema
 
-        # At most once cannot change its mind: what a batch needs is known only after its progress is recorded.
-        wanted = self.level is not Guarantee.AT_MOST_ONCE and (
-            self.spark.get(COLUMNS, spark.conf.get(COLUMNS, "true")) == "true"
-        )
-        if not (wanted and getattr(as_sink(self.sink), "fuses", False)):
+        # What a batch needs is known only when its values are seen. Levels that may record its progress before its output
+        # is there have no way back by then.
+        way_back = self.level in (Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE)
+        wanted = self.spark.get(COLUMNS, spark.conf.get(COLUMNS, "true")) == "true"
+        if not (way_back and wanted and getattr(as_sink(self.sink), "fuses", False)):
             return None
         schema = source_schema(self.source.headers)
         found = on_columns(spark, schema, lambda df: self._build(hooked=True)(df, None))

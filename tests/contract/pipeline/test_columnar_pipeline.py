@@ -69,15 +69,18 @@ def test_text_beyond_ascii_goes_on_in_spark_and_nothing_is_lost_or_doubled(
     assert Step.RETRYING not in again.steps()
 
 
-def test_at_most_once_never_runs_on_columns(embedded: str, scratch: Path, spark: Any) -> None:
-    """S5: its progress is recorded before the values are seen, so there would be no way back."""
+@pytest.mark.parametrize("level", [Guarantee.NONE, Guarantee.AT_MOST_ONCE])
+def test_levels_that_record_progress_first_never_run_on_columns(
+    level: Guarantee, embedded: str, scratch: Path, spark: Any
+) -> None:
+    """S4, S5: by the time the values are seen there would be no way back."""
     name = f"letters-{uuid.uuid4().hex[:8]}"
     with Cluster(embedded) as cluster:
         create_topic(cluster, name, partitions=PARTITIONS)
     produce(embedded, name, ["straße", "value"])
     output, watcher = OUTPUTS["kafka"](name, embedded, scratch, ""), Watcher()
     (
-        atonce.Pipeline(name, Guarantee.AT_MOST_ONCE, checkpoint=str(scratch / name), observer=watcher)
+        atonce.Pipeline(name, level, checkpoint=str(scratch / name), observer=watcher)
         .read(atonce.Kafka(name, servers=embedded))
         .transform("SELECT upper(CAST(value AS STRING)) AS value FROM input")
         .write(output.sink)
@@ -85,3 +88,23 @@ def test_at_most_once_never_runs_on_columns(embedded: str, scratch: Path, spark:
     )
     assert sorted(output.values()) == ["STRASSE", "VALUE"]
     assert Step.RETRYING not in watcher.steps()
+
+
+def test_at_least_once_goes_on_in_spark_too_and_loses_nothing(embedded: str, scratch: Path, spark: Any) -> None:
+    """S6: what the columns had sent of the batch is sent again."""
+    name = f"letters-{uuid.uuid4().hex[:8]}"
+    with Cluster(embedded) as cluster:
+        create_topic(cluster, name, partitions=PARTITIONS)
+    values = [f"value {n}" for n in range(30)] + ["straße"]
+    produce(embedded, name, values)
+    output = OUTPUTS["kafka"](name, embedded, scratch, "")
+    (
+        atonce.Pipeline(name, Guarantee.AT_LEAST_ONCE, checkpoint=str(scratch / name))
+        .read(atonce.Kafka(name, servers=embedded, options={"maxOffsetsPerTrigger": "20"}))
+        .transform(lambda df: df.selectExpr("upper(CAST(value AS STRING)) AS value"))
+        .write(output.sink)
+        .run(available_now=True)
+    )
+    delivered = Counter(output.values())
+    assert set(delivered) == {value.upper() for value in values}
+    assert delivered["VALUE 0"] == 1, "the first batch was done"
