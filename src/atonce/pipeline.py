@@ -264,8 +264,8 @@ class Pipeline:
         """The whole transform, and the sink's part with it; None where Spark's JVM must do it."""
         from atonce.engine.source import source_schema
 
-        # What a batch needs is known only when its values are seen. Levels that may record its progress before its output
-        # is there have no way back by then.
+        # What a batch needs is known only when its values are seen: levels that may record its progress before its
+        # output is there have no way back by then.
         way_back = self.level in (Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE)
         wanted = self.spark.get(COLUMNS, spark.conf.get(COLUMNS, "true")) == "true"
         if not (way_back and wanted and getattr(as_sink(self.sink), "fuses", False)):
