@@ -92,7 +92,7 @@ def rows() -> Any:
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_what_runs_on_columns_gives_what_spark_gives(spark: Any, query: str) -> None:
-    """S4: one record at a time, so that each is judged by itself; Spark gets those that were not refused."""
+    """S25: one record at a time, so that each is judged by itself; Spark gets those that were not refused."""
     columns = planned(spark, query)
     assert columns is not None
     given, taken = [], []
