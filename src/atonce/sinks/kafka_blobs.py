@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from atonce.errors import NeedsRows
+from atonce.errors import AtOnceError
 from atonce.records.encode import encode
 from atonce.records.partitioner import assign
 from atonce.sinks.arrow_transform import together, transformed
 from atonce.sinks.spool import SpoolWriter
+from atonce.sinks.task_errors import named
 
 BLOB_SCHEMA = (
     "slot int, topic string, partition int, records bigint, run bigint, index int, data binary, at bigint, "
@@ -99,9 +100,9 @@ class Encoder:
                 position += rows.num_rows
                 if blobs is not None:
                     yield blobs
-        except NeedsRows as why:
-            # Told and not raised: a task that fails is tried again, and finds its partitions leased.
-            yield _row(slot=0, note=json.dumps({"needs_rows": str(why)}))
+        except AtOnceError as error:
+            # Told and not raised: a task that fails is tried again, and may only find its partitions leased.
+            yield _row(slot=0, note=json.dumps({"failed": named(error)}))
             return
         finally:
             run.spool.close()

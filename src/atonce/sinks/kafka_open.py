@@ -10,7 +10,7 @@ from typing import Any
 
 from atonce.client.cluster import Cluster
 from atonce.client.topic import Kafka
-from atonce.errors import AttemptAborted, NeedsRows, RefusedError, UndeliverableRow, UsageError
+from atonce.errors import AttemptAborted, RefusedError, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
 from atonce.ledger.kafka import KafkaLedger
 from atonce.ledger.progress import Progress
@@ -26,6 +26,7 @@ from atonce.sinks.kafka_lease import LeaseServer
 from atonce.sinks.kafka_owner import Owner
 from atonce.sinks.kafka_send import FusedSend, Mode, Report, SendTask
 from atonce.sinks.kafka_topics import DEFAULT_PARTITIONS, broker_config, cluster_id, create_topic, topic_config
+from atonce.sinks.task_errors import of_job
 
 _MODES: dict[Guarantee, Mode] = {
     Guarantee.NONE: "plain",
@@ -214,8 +215,8 @@ class KafkaOpenSink:
         return report
 
     def _act_on(self, note: dict[str, Any]) -> None:
-        if "needs_rows" in note:
-            raise NeedsRows(str(note["needs_rows"]))
+        if "failed" in note:
+            raise of_job(RuntimeError(str(note["failed"])))
         if "unknown_topic" in note:
             self._find_or_create(str(note["unknown_topic"]))
             raise AttemptAborted(f"topic {note['unknown_topic']!r} was not known yet: the batch runs again")

@@ -1,7 +1,8 @@
 """Rows from many tasks into one transaction: tasks stream encoded rows to the driver, which alone talks to it.
 
 The driver grants each Spark partition once per batch. A second attempt (a retry, a speculative copy, a stage run again)
-waits for the first and is then refused: its rows can never join those of the first. What counts is what Spark reports
+waits for the first and is then refused: its rows can never join those of the first (one that failed before it had sent
+anything is as if it had never been). What counts is what Spark reports
 back: the transaction goes on only if the attempts that Spark took as successful are exactly the attempts whose rows are
 in, complete to the byte. Otherwise the batch is aborted whole and runs again.
 
@@ -26,7 +27,7 @@ from atonce.errors import AttemptAborted, InvariantError
 
 HELLO = struct.Struct("!64sqq")
 FRAME = struct.Struct("!cII")
-DATA, DEAD, BAD, END = b"D", b"X", b"B", b"Z"
+DATA, DEAD, BAD, WHY, END = b"D", b"X", b"B", b"Y", b"Z"
 GRANTED, REFUSED, TAKEN = b"G", b"R", b"K"
 RESULT_SCHEMA = "partition bigint, attempt bigint, row_count bigint, byte_count bigint"
 REFUSAL = "another attempt of this partition was granted; AtOnce aborts the batch rather than mix two attempts"
@@ -38,6 +39,8 @@ class _Grant:
     state: str = "open"
     rows: int = 0
     bytes: int = 0
+    touched: bool = False
+    """Something of it has arrived."""
 
 
 @dataclass(slots=True)
@@ -46,6 +49,8 @@ class _Found:
 
     dead: list[dict[str, Any]] = field(default_factory=list)
     bad: dict[str, Any] | None = None
+    why: str | None = None
+    """An error of ours that ended a task: Spark tells only of the attempt that came last, and that one was refused."""
 
 
 def new_secret() -> str:
@@ -166,13 +171,13 @@ class Intake:
 
     def _grant(self, partition: int, attempt: int) -> _Grant | None:
         with self._changed:
-            first = self._grants.get(partition)
-            if first is None and not self._closed:
-                self._grants[partition] = made = _Grant(attempt)
-                return made
             # A speculative copy must not fail while the first attempt may still succeed: failures are counted.
-            self._changed.wait_for(lambda: self._closed or (first is not None and first.state != "open"))
-            return None
+            self._changed.wait_for(lambda: self._closed or _ended(self._grants.get(partition)))
+            first = self._grants.get(partition)
+            if self._closed or (first is not None and (first.state == "done" or first.touched)):
+                return None
+            self._grants[partition] = made = _Grant(attempt)
+            return made
 
     def _take(self, connection: socket.socket, partition: int, grant: _Grant) -> None:
         buffer = bytearray(1 << 20)
@@ -182,6 +187,7 @@ class Intake:
                 buffer = bytearray(size)
             payload = memoryview(buffer)[:size]
             _receive_into(connection, payload)
+            grant.touched = grant.touched or kind != WHY
             if kind == DATA:
                 self._put(payload, rows, partition, grant)
             elif kind == DEAD:
@@ -190,6 +196,9 @@ class Intake:
             elif kind == BAD:
                 with self._changed:
                     self.found.bad = self.found.bad or json.loads(bytes(payload))
+            elif kind == WHY:
+                with self._changed:
+                    self.found.why = self.found.why or bytes(payload).decode()
             elif kind == END:
                 with self._changed:
                     if self.failure is not None:
@@ -218,6 +227,10 @@ class Intake:
         for connection in held:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def _ended(grant: _Grant | None) -> bool:
+    return grant is None or grant.state != "open"
 
 
 class Feed:

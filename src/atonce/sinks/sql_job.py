@@ -12,6 +12,7 @@ from atonce.sinks.contract import Batch
 from atonce.sinks.errand import given
 from atonce.sinks.sql_bad_rows import undeliverable
 from atonce.sinks.sql_intake import REFUSAL, RESULT_SCHEMA, Intake
+from atonce.sinks.task_errors import of_job
 
 _PASSING = re.compile(
     "Python worker exited unexpectedly|ExecutorLost|executor lost|FetchFailed|Connection reset|Connection refused"
@@ -46,14 +47,17 @@ def run_into(
             raise intake.failure from None
         if intake.found.bad is not None:
             raise undeliverable(intake.found.bad, table, batch) from None
-        raise job_failed(error, intake.broken()) from error
+        raise job_failed(RuntimeError(why) if (why := intake.found.why) else error, intake.broken()) from error
     finally:
         intake.close()
 
 
 def job_failed(error: Exception, cut_off: bool) -> Exception:
     """A lost worker, executor or attempt is passing trouble; what the user's own code raises stays itself."""
-    if isinstance(error, AtOnceError) or not _PASSING.search(str(error)):
+    ours = of_job(error)
+    if isinstance(ours, AtOnceError):
+        return ours
+    if not _PASSING.search(str(error)):
         return error
     first = next((line.strip() for line in str(error).splitlines() if _PASSING.search(line)), "")
     why = "a task was cut off before it had delivered everything" if cut_off else "a task was lost"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from atonce.errors import AtOnceError
 from atonce.sinks.errand import taken
 from atonce.sinks.sql_bad_rows import bad_row, rows_at
-from atonce.sinks.sql_intake import BAD, DEAD, Feed
+from atonce.sinks.sql_intake import BAD, DEAD, WHY, Feed
+from atonce.sinks.task_errors import named
 
 TASK_COLUMN, ROW_COLUMN = "atonce_task", "atonce_row"
 """A row's Spark partition and its number in it: the order of the input, where the database has to know it."""
@@ -37,6 +40,10 @@ def stream(secret: str, batches: Iterator[Any], rows_per_frame: int, send: Send)
                 send(feed, piece, partition, seen)
                 seen += piece.num_rows
         feed.finish()
+    except AtOnceError as error:
+        with contextlib.suppress(OSError):
+            feed.send(WHY, named(error).encode())
+        raise
     finally:
         feed.close()
     found = [[partition], [attempt], [feed.rows], [feed.bytes]]

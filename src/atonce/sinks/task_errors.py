@@ -42,6 +42,11 @@ def of_job(error: BaseException) -> BaseException:
     return error
 
 
+def named(error: AtOnceError) -> str:
+    """An error of ours as text from which `of_job` makes it again."""
+    return f"{type(error).__module__}.{type(error).__qualname__}: {str(error).replace(chr(10), ' ')}"
+
+
 def brief(error: BaseException) -> BaseException:
     """The same for Spark's stream thread, which looks through all of the text, and overflows its stack if it is long.
 

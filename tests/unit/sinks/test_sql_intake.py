@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from atonce.errors import AttemptAborted
-from atonce.sinks.sql_intake import DATA, DEAD, Feed, Intake, new_secret
+from atonce.sinks.sql_intake import DATA, DEAD, WHY, Feed, Intake, new_secret
 
 SECRET = new_secret()
 
@@ -149,3 +149,22 @@ def test_dead_letters_travel_beside_the_rows(intake: Intake) -> None:
     task.finish()
     assert intake.check([(0, 1, 0, 0)]) == 0
     assert intake.found.dead == [{"reason": "too long"}]
+
+
+def test_attempt_that_failed_before_it_sent_anything_makes_room_for_the_next(intake: Intake) -> None:
+    """So that a task which always fails, fails with its own words every time, and not with a refusal."""
+    feed(intake, 0, 1).close()
+    second = feed(intake, 0, 2)
+    second.send(DATA, b"x", 1)
+    second.finish()
+    assert intake.check([(0, 2, 1, 1)]) == 1
+
+
+def test_attempt_that_failed_after_it_sent_something_says_why_and_the_next_is_refused(intake: Intake) -> None:
+    first = feed(intake, 0, 1)
+    first.send(DATA, b"x", 1)
+    first.send(WHY, b"atonce.errors.DataLossError: offsets 3 to 5 are gone")
+    first.close()
+    with pytest.raises(AttemptAborted, match="another attempt"):
+        feed(intake, 0, 2)
+    assert intake.found.why == "atonce.errors.DataLossError: offsets 3 to 5 are gone"

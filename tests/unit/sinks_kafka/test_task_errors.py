@@ -6,7 +6,7 @@ import pytest
 
 from atonce.client.errors import ConnectionLost
 from atonce.errors import AttemptAborted, DataLossError, RetriableError
-from atonce.sinks.task_errors import brief, in_words, of_job
+from atonce.sinks.task_errors import brief, in_words, named, of_job
 
 JOB = """An error occurred while calling o1.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure
@@ -57,3 +57,8 @@ def test_long_text_is_cut_for_sparks_thread_and_still_tells_that_the_query_was_s
     assert len(str(told)) < 1_200
     short = ValueError("short")
     assert brief(short) is short
+
+
+def test_error_of_ours_survives_the_way_as_text() -> None:
+    again = of_job(RuntimeError(named(DataLossError("offsets 3 to 5\nare gone"))))
+    assert isinstance(again, DataLossError) and str(again) == "offsets 3 to 5 are gone"
