@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from atonce.client.topic import Kafka
+from atonce.engine.columnar_plan import on_columns
 from atonce.engine.local_broker import broker_for
 from atonce.engine.observer import Observer, Silent
-from atonce.engine.pruning import Pick, on_columns, used_columns
+from atonce.engine.pruning import Pick, used_columns
 from atonce.engine.rewind import Rewind, rewind, target_positions
 from atonce.engine.run import Fused, Job, Run
 from atonce.engine.session import session

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ RATE = "records/s"
 CPU = "CPU s per million"
 MEMORY = "peak MB"
 MEGABYTES = "MB/s"
+FIRST_OUTPUT = "first output s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,20 @@ Figures = Callable[[Work, list[Point], Meter], dict[str, float]]
 
 
 def measure(work: Work, launch: Launch, extra: Figures | None = None) -> Run:
-    """One whole run: a fresh output topic, the contestant until all is visible, the count."""
+    """One whole run: the contestant until all is visible, and the count."""
+    with run_until(work, launch, work.records) as (target, steps, meter):
+        delivered = Judge(work.servers).count(target)
+        if delivered < work.records:
+            raise NotDelivered(f"{delivered:,} of {work.records:,} records arrived")
+        run = figures(work, steps, meter, delivered)
+        return replace(run, figures=run.figures | extra(work, steps, meter)) if extra else run
+
+
+@contextmanager
+def run_until(
+    work: Work, launch: Launch, records: int, settle_s: float = 1.5
+) -> Iterator[tuple[str, list[Point], Meter]]:
+    """A contestant into a fresh topic, killed when so many records are visible: (the topic, its steps, the cost)."""
     judge = Judge(work.servers)
     name = f"bench-{uuid.uuid4().hex[:10]}"
     target = f"{name}-out"
@@ -68,15 +83,11 @@ def measure(work: Work, launch: Launch, extra: Figures | None = None) -> Run:
         with Child(launch(work, target, name, scratch), env=peers.environment(), log=log, cwd=scratch) as child:
             meter = Meter(child.leash_pid, list(work.brokers)).start()
             try:
-                steps = judge.watch(target, work.records, work.timeout_s, lambda: stopped_early(child, log))
+                steps = judge.watch(target, records, work.timeout_s, lambda: stopped_early(child, log), settle_s)
             finally:
                 meter.stop()
             child.kill()
-        delivered = judge.count(target)
-        if delivered < work.records:
-            raise NotDelivered(f"{delivered:,} of {work.records:,} records arrived")
-        run = figures(work, steps, meter, delivered)
-        return replace(run, figures=run.figures | extra(work, steps, meter)) if extra else run
+        yield target, steps, meter
     finally:
         judge.delete(target)
         shutil.rmtree(scratch, ignore_errors=True)
@@ -103,7 +114,7 @@ def figures(work: Work, steps: list[Point], meter: Meter, delivered: int) -> Run
             MEMORY: cost.peak_mb,
             "grown MB": cost.grown_mb,
             "broker CPU s per million": cost.broker_cpu_s / (moved / 1e6),
-            "first output s": steps[1].at - steps[0].at,
+            FIRST_OUTPUT: steps[1].at - steps[0].at,
             "delivered twice": float(delivered - work.records),
         },
     )
@@ -116,9 +127,9 @@ def stopped_early(child: Child, log: Path) -> None:
         raise NotDelivered(f"it ended too early. Its last words: {words}")
 
 
-def _ours(kind: str, level: str) -> Launch:
+def ours(kind: str, level: str, master: str = "local[2]") -> Launch:
     def launch(work: Work, target: str, name: str, scratch: Path) -> list[str]:
-        arguments = [kind, level, work.servers, work.source, target, name, str(scratch), str(work.per_batch)]
+        arguments = [kind, level, work.servers, work.source, target, name, str(scratch), str(work.per_batch), master]
         return [sys.executable, "-m", "atonce.bench.subject", *arguments]
 
     return launch
@@ -152,9 +163,9 @@ def _quix(work: Work, target: str, name: str, scratch: Path) -> list[str]:
 
 
 LAUNCHERS: dict[str, tuple[str, Launch]] = {
-    "arrow": ("AtOnce map_arrow, effectively once", _ours("arrow", "effectively-once")),
-    "dataframe": ("AtOnce DataFrame/SQL, effectively once", _ours("dataframe", "effectively-once")),
-    "rows": ("AtOnce DataFrame/SQL in Spark's JVM, effectively once", _ours("rows", "effectively-once")),
+    "arrow": ("AtOnce map_arrow, effectively once", ours("arrow", "effectively-once")),
+    "dataframe": ("AtOnce DataFrame/SQL, effectively once", ours("dataframe", "effectively-once")),
+    "rows": ("AtOnce DataFrame/SQL in Spark's JVM, effectively once", ours("rows", "effectively-once")),
     "spark": (f"Spark {peers.SPARK_VERSION} JVM connector, at least once", _spark),
     "librdkafka": ("librdkafka loop in Python, transactions of 10 k", _librdkafka),
     "java": ("Java loop, transactions of 10 k", _java),

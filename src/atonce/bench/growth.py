@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
 from atonce.bench.contest import Contestant
-from atonce.bench.copy import Work, measure, stopped_early
+from atonce.bench.copy import FIRST_OUTPUT, MEMORY, Work, measure, ours, run_until
 from atonce.bench.judge import Judge, Point
 from atonce.bench.meter import Meter
-from atonce.bench.price import ours
 from atonce.bench.results import Run
-from atonce.local.child import Child
-from atonce.local.scratch import scratch_directory
 
 PARTITIONS = (1, 4, 16, 64)
 HISTORY = 9
 SMALL_BATCHES = 1_000
 COLD_RECORDS = 1_000
-FIRST_OUTPUT = "first output s"
 
 
 def growth_contestants(base: Work, judge: Judge) -> list[Contestant]:
@@ -97,27 +91,11 @@ def _by_quarter(work: Work, steps: list[Point], meter: Meter) -> dict[str, float
 
 def cold_start(work: Work) -> Run:
     """From launching `atonce run` on a file, as a user does, until a read_committed reader could see a record."""
-    name = f"bench-{uuid.uuid4().hex[:10]}"
-    target = f"{name}-out"
-    judge = Judge(work.servers)
-    scratch = scratch_directory("bench")
-    judge.create(target, work.partitions)
-    try:
-        log = scratch / "contestant.log"
-        with Child(_atonce_run(work, target, name, scratch), log=log, cwd=scratch) as child:
-            meter = Meter(child.leash_pid, list(work.brokers)).start()
-            try:
-                steps = judge.watch(target, 1, work.timeout_s, lambda: stopped_early(child, log), settle_s=0.2)
-            finally:
-                meter.stop()
-            child.kill()
+    with run_until(work, _atonce_run, 1, settle_s=0.2) as (_, steps, meter):
         begin, first = steps[0].at, steps[1].at
         cost = meter.cost(begin, first)
-        figures = {FIRST_OUTPUT: first - begin, "CPU s until then": cost.cpu_s, "peak MB": cost.peak_mb}
+        figures = {FIRST_OUTPUT: first - begin, "CPU s until then": cost.cpu_s, MEMORY: cost.peak_mb}
         return Run(contestant="", round=0, others=cost.others, figures=figures)
-    finally:
-        judge.delete(target)
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _atonce_run(work: Work, target: str, name: str, scratch: Path) -> list[str]:

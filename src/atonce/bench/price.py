@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from atonce.bench.contest import Contestant
-from atonce.bench.copy import RATE, Launch, Work, measure
+from atonce.bench.copy import RATE, Work, measure, ours
 from atonce.bench.results import Summary
 
 LEVELS = ("none", "at-least-once", "effectively-once")
-
-
-def ours(kind: str, level: str, master: str = "local[2]") -> Launch:
-    def launch(work: Work, target: str, name: str, scratch: Path) -> list[str]:
-        arguments = [kind, level, work.servers, work.source, target, name, str(scratch), str(work.per_batch), master]
-        return [sys.executable, "-m", "atonce.bench.subject", *arguments]
-
-    return launch
 
 
 def price_contestants(works: list[Work], levels: tuple[str, ...] = LEVELS) -> Iterator[Contestant]:

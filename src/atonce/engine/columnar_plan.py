@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atonce.engine.columnar import ARROW, FUNCTIONS, Call, Column, Columnar, Constant, Expression, Give, Keep
+from atonce.engine.pruning import unstarted
 
 _COMPARED = frozenset(["EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"])
 _COMPARABLE = frozenset(["integer", "long", "string", "binary"])
@@ -24,6 +25,15 @@ class _Node:
     name: str
     fields: dict[str, Any]
     children: list[_Node] = field(default_factory=list)
+
+
+def on_columns(spark: Any, schema: Any, build: Callable[[Any], Any]) -> tuple[Columnar, Any] | None:
+    """All that `build(df)` does, as a function on record batches, and the schema of what it gives; None if not."""
+    try:
+        df = build(unstarted(spark, schema))
+        return columnar(df._jdf.queryExecution().analyzed()), df.schema
+    except Exception:
+        return None  # not columnar; or wrong, and then the real build will say so, in its own place
 
 
 def columnar(analyzed: Any) -> Columnar:

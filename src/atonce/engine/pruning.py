@@ -1,4 +1,4 @@
-"""What of a SQL transform can be done before its records reach the JVM: all of it, or the choice of columns."""
+"""Which columns of the source a SQL transform uses: the others need not cross from Python into the JVM."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atonce.engine.columnar import Columnar
-from atonce.engine.columnar_plan import columnar
 from atonce.engine.statefulness import nodes
 
 
@@ -22,16 +20,7 @@ class Pick:
         return (batch.select(list(self.names)) for batch in batches)
 
 
-def on_columns(spark: Any, schema: Any, build: Callable[[Any], Any]) -> tuple[Columnar, Any] | None:
-    """All that `build(df)` does, as a function on record batches, and the schema of what it gives; None if not."""
-    try:
-        df = build(_stream(spark, schema))
-        return columnar(df._jdf.queryExecution().analyzed()), df.schema
-    except Exception:
-        return None  # not columnar; or wrong, and then the real build will say so, in its own place
-
-
-def _stream(spark: Any, schema: Any) -> Any:
+def unstarted(spark: Any, schema: Any) -> Any:
     """A stream of files that never starts: analyzer and optimizer need a streaming source to plan for."""
     return spark.readStream.schema(schema).json(Path(spark.sparkContext._temp_dir).as_uri())
 
@@ -42,7 +31,7 @@ def used_columns(spark: Any, schema: Any, build: Callable[[Any], Any]) -> tuple[
     A query may also name columns that it does not read (`EXCEPT`, an inner SELECT, a subquery): only if the same query
     means the same on the columns that are left, they are enough.
     """
-    stream = _stream(spark, schema)
+    stream = unstarted(spark, schema)
     try:
         whole = build(stream)
         analyzed = whole._jdf.queryExecution().analyzed()

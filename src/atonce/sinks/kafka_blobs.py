@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from atonce.errors import AtOnceError
+from atonce.errors import AtOnceError, RetriableError
 from atonce.records.encode import encode
 from atonce.records.partitioner import assign
 from atonce.sinks.arrow_transform import together, transformed
@@ -100,6 +100,8 @@ class Encoder:
                 position += rows.num_rows
                 if blobs is not None:
                     yield blobs
+        except RetriableError:
+            raise  # this task may be tried again, before anything else of the batch is
         except AtOnceError as error:
             # Told and not raised: a task that fails is tried again, and may only find its partitions leased.
             yield _row(slot=0, note=json.dumps({"failed": named(error)}))

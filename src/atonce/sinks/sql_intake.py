@@ -2,9 +2,9 @@
 
 The driver grants each Spark partition once per batch. A second attempt (a retry, a speculative copy, a stage run again)
 waits for the first and is then refused: its rows can never join those of the first (one that failed before it had sent
-anything is as if it had never been). What counts is what Spark reports
-back: the transaction goes on only if the attempts that Spark took as successful are exactly the attempts whose rows are
-in, complete to the byte. Otherwise the batch is aborted whole and runs again.
+anything is as if it had never been). What counts is what Spark reports back: the transaction goes on only if the
+attempts that Spark took as successful are exactly the attempts whose rows are in, complete to the byte. Otherwise the
+batch is aborted whole and runs again.
 
 Frames from task to driver: kind (1 byte), payload size and row count (uint32 each), payload.
 """

@@ -11,7 +11,7 @@ import pytest
 
 from atonce.client.fetch import SCHEMA as FETCHED
 from atonce.engine.columnar import FUNCTIONS, Call, Columnar, Give, Keep
-from atonce.engine.pruning import on_columns
+from atonce.engine.columnar_plan import on_columns
 from atonce.engine.source import source_schema
 from atonce.errors import NeedsRows
 

@@ -5,8 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+
+def tell_what_arrives(marker: str) -> None:
+    """A file for every Spark partition of which rows are in the transaction."""
+    from atonce.sinks.sql_intake import Intake
+
+    put = Intake._put
+
+    def told(self: Any, payload: Any, rows: int, partition: int, grant: Any) -> None:
+        put(self, payload, rows, partition, grant)
+        Path(f"{marker}-{partition}").touch()
+
+    Intake._put = told  # type: ignore[method-assign]
 
 
 def main(kind: str, where: str, table: str, marker: str) -> None:
@@ -20,9 +34,16 @@ def main(kind: str, where: str, table: str, marker: str) -> None:
     sink = Database(kind=kind, where=where).sink(table).open(who, spark)
     sink.claim()
 
+    tell_what_arrives(marker)
+
     def dies_once(batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        arrived = Path(f"{marker}-{TaskContext.get().partitionId()}")
         for number, found in enumerate(batches):
             if number == 8 and not Path(marker).exists():
+                while not arrived.exists():
+                    time.sleep(0.01)
                 Path(marker).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             yield found

@@ -6,7 +6,10 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from atonce.client.errors import ConnectionLost
+from atonce.errors import DataLossError
 from atonce.sinks.kafka_blobs import Encoder, Targets
 from atonce.sinks.kafka_tally import SlotTally, check
 
@@ -108,3 +111,16 @@ def test_arrow_transform_runs_before_encoding() -> None:
         return pa.Table.from_batches([batch, batch])
 
     assert records(blobs(encoder(transform=twice), rows(10))) == 20
+
+
+def test_trouble_that_a_retry_cannot_mend_is_told_to_the_driver_and_passing_trouble_is_raised() -> None:
+    """F30: raised, it would make Spark try again, and the second attempt finds its partitions leased to the first."""
+
+    def fails(error: Exception) -> Any:
+        yield rows(3)
+        raise error
+
+    told = [row for batch in encoder()(fails(DataLossError("offsets are gone"))) for row in batch.to_pylist()]
+    assert json.loads(told[-1]["note"]) == {"failed": "atonce.errors.DataLossError: offsets are gone"}
+    with pytest.raises(ConnectionLost):
+        list(encoder()(fails(ConnectionLost("for a moment"))))
