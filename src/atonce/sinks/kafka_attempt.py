@@ -70,7 +70,7 @@ class Attempt:
     def __init__(self, batch: Batch, jobs: ArrowJobs, encoder: Encoder, task: SendTask, errand: dict[str, Any]) -> None:
         self._batch = batch
         self._jobs = jobs
-        self._encoder = encoder
+        self._encoder = encoder.on(errand)
         self._task = task
         # A stateful batch keeps its partitions: its state stores are bound to them.
         self._whole = batch.plan.small() and not batch.plan.stateful

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,10 @@ class Encoder:
         finally:
             run.spool.close()
         yield _footers(run)
+
+    def on(self, errand: Mapping[str, Any]) -> Encoder:
+        """The same encoder for one attempt at one batch."""
+        return self if errand.get("spooled") else replace(self, spool=None)
 
     def _blobs(self, rows: Any, run: _Run, position: int) -> tuple[Any, dict[str, Any] | None]:
         if rows.num_rows == 0:

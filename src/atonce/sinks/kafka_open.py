@@ -15,7 +15,6 @@ from atonce.guarantee import Guarantee
 from atonce.ledger.kafka import KafkaLedger
 from atonce.ledger.progress import Progress
 from atonce.ledger.timer import TimedCommits
-from atonce.sinks import spool
 from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch, Identity
 from atonce.sinks.kafka import KafkaSink
@@ -26,6 +25,7 @@ from atonce.sinks.kafka_lease import LeaseServer
 from atonce.sinks.kafka_owner import Owner
 from atonce.sinks.kafka_send import FusedSend, Mode, Report, SendTask
 from atonce.sinks.kafka_topics import DEFAULT_PARTITIONS, broker_config, cluster_id, create_topic, topic_config
+from atonce.sinks.spool import Spool
 from atonce.sinks.task_errors import of_job
 
 _MODES: dict[Guarantee, Mode] = {
@@ -61,7 +61,7 @@ class KafkaOpenSink:
         self._owner = Owner(self._cluster, identity, self._ledger(), kafka.transaction_timeout_ms)
         self._lease = LeaseServer(spark.conf.get("spark.driver.host", "127.0.0.1"))
         self._timer = TimedCommits(self._owner.commit, kafka.auto_commit_interval_ms / 1000)
-        self._spool = spool.directory(spark)
+        self._spool = Spool(spark, repeatable=identity.guarantee is not Guarantee.AT_MOST_ONCE)
         self._task = self._send_task()
         self._jobs = ArrowJobs()
         self._lock = threading.Lock()
@@ -108,7 +108,7 @@ class KafkaOpenSink:
     def close(self) -> None:
         self._timer.close()
         self._lease.close()
-        spool.remove(self._spool)
+        self._spool.remove()
         self._cluster.close()
 
     def accepts(self, schema: Any) -> None:
@@ -121,7 +121,7 @@ class KafkaOpenSink:
         try:
             return bool(blobs.where("note IS NOT NULL").limit(1).collect())
         finally:
-            spool.sweep(self._spool)
+            self._spool.sweep()
 
     def fused(self, transform: Any, schema: str) -> tuple[FusedSend, str] | None:
         """What encodes an Arrow transform's rows inside the source's tasks."""
@@ -141,7 +141,7 @@ class KafkaOpenSink:
             max_record_bytes=self._limit,
             dead_letter=self._kafka.dead_letter if self._kafka.on_error == "dead-letter" else None,
             transform=transform,
-            spool=self._spool,
+            spool=self._spool.folder,
         )
 
     def _in_one_transaction(self, batch: Batch, progress: Progress) -> int:
@@ -206,10 +206,14 @@ class KafkaOpenSink:
         self._look_at_topics()
         mode, leased = self._task.mode, self._task.lease is not None
         watch = Watch(self._spark, self._lease if leased else None, timeout_ms, contest=mode == "transaction")
+        errand = {**errand, "spooled": self._spool.usable()}
         try:
             report = Attempt(batch, self._jobs, self.encoder(), self._task, errand).run(watch)
+        except BaseException:
+            self._spool.distrust()
+            raise
         finally:
-            spool.sweep(self._spool)
+            self._spool.sweep()
         for note in report.notes:
             self._act_on(note)
         return report
@@ -238,7 +242,7 @@ class KafkaOpenSink:
             acks=acks,
             transactional_id=self._identity.name if mode == "transaction" else None,
             lease=self._lease.open("") if mode in ("transaction", "forget") else None,
-            spool=self._spool,
+            spool=self._spool.folder,
         )
 
     def _find_or_create(self, name: str) -> None:

@@ -135,7 +135,7 @@ class FusedSend:
         errand = taken()
         if errand.get("whole"):
             return replace(self.task.on(errand), encoder=replace(self.encoder, spool=None, whole=True))(batches)
-        return self.encoder(batches)
+        return self.encoder.on(errand)(batches)
 
 
 @dataclass(frozen=True, slots=True)

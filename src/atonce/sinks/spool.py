@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,36 +21,68 @@ import pyarrow as pa
 from atonce.errors import AttemptAborted
 
 SETTING = "spark.atonce.spool"
-"""A directory that every executor sees, e.g. on a cluster of one machine. Local masters have one without being told."""
+"""A directory that every executor sees. Where all of Spark is on one machine there is one without being told."""
 WORTH_BYTES = 64 << 10
 """Less than this travels with the rows: a file would cost more than it saves."""
 
 
-def directory(spark: Any) -> str | None:
-    """A fresh directory for one open sink, or None where encoder and sender may not share a disk."""
-    named = spark.conf.get(SETTING, None)
-    context = spark.sparkContext
-    if named is None and not (context.master == "local" or context.master.startswith("local[")):
-        return None
-    # Spark's own temporary directory goes with its process.
-    parent = named or context._temp_dir
-    Path(parent).mkdir(parents=True, exist_ok=True)
-    return tempfile.mkdtemp(prefix="atonce-spool-", dir=parent)
+class Spool:
+    """The driver's side, for one open sink: a fresh directory, and whether the next attempt may use it."""
 
+    def __init__(self, spark: Any, *, repeatable: bool) -> None:
+        """`repeatable`: an attempt that fails runs again, so there is no harm in finding out by trying."""
+        self._context = spark.sparkContext
+        named = spark.conf.get(SETTING, None)
+        # Spark's own temporary directory goes with its process.
+        parent = named or self._context._temp_dir
+        Path(parent).mkdir(parents=True, exist_ok=True)
+        self.folder = tempfile.mkdtemp(prefix="atonce-spool-", dir=parent)
+        local = self._context.master == "local" or self._context.master.startswith("local[")
+        self._sure = bool(named or local)
+        self._shared: bool | None = True if self._sure else None if repeatable else False
 
-def sweep(folder: str | None) -> None:
-    """Remove what an attempt has left: between attempts nobody needs it. What is still mapped lives until unmapped."""
-    if folder is not None:
+    def usable(self) -> bool:
+        """On a cluster: when every executor runs on the driver's machine."""
+        if self._shared is None:
+            hosts = _executor_hosts(self._context)
+            if not hosts:
+                return False  # none has come yet; asked again for the next attempt
+            self._shared = all(_is_here(host) for host in hosts)
+        return self._shared
+
+    def distrust(self) -> None:
+        """An attempt failed. On a cluster the reason may be an executor that does not see the directory after all."""
+        if not self._sure:
+            self._shared = False
+
+    def sweep(self) -> None:
+        """Remove what an attempt left: between attempts nobody needs it. What is still mapped lives until unmapped."""
         with contextlib.suppress(FileNotFoundError):
-            for file in Path(folder).iterdir():
+            for file in Path(self.folder).iterdir():
                 file.unlink(missing_ok=True)
 
-
-def remove(folder: str | None) -> None:
-    sweep(folder)
-    if folder is not None:
+    def remove(self) -> None:
+        self.sweep()
         with contextlib.suppress(OSError):
-            Path(folder).rmdir()
+            Path(self.folder).rmdir()
+
+
+def _executor_hosts(context: Any) -> list[str]:
+    """Without the driver, which Spark lists among them."""
+    tracker = context._jsc.sc().statusTracker()
+    everybody = [str(info.host()) for info in tracker.getExecutorInfos()]
+    everybody.remove(context.getConf().get("spark.driver.host"))
+    return everybody
+
+
+def _is_here(host: str) -> bool:
+    """Only an address of one's own machine can be bound to."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
 
 
 def _file(folder: str, run: int) -> Path:

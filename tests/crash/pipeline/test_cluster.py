@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -13,7 +14,7 @@ from atonce.apache.spark_cluster import SparkCluster
 from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
 from atonce.local.child import Child
-from tests.contract.pipeline.parts import OUTPUTS, produce
+from tests.contract.pipeline.parts import OUTPUTS, consume, produce
 
 
 @pytest.mark.soak
@@ -47,3 +48,22 @@ def test_worker_killed_mid_batch_loses_and_doubles_nothing(
             assert driver.wait(60) == 0
     values = OUTPUTS[sink](name, kafka_servers, scratch, postgres_url).values()
     assert sorted(values) == sorted(f"value {i}" for i in range(300))
+
+
+@pytest.mark.timeout(300)
+def test_a_cluster_of_one_machine_spools_until_an_attempt_fails(embedded: str, scratch: Path) -> None:
+    """Where senders turn out not to see the spool, the batch runs again through Spark's shuffle, and the rest too."""
+    name, number = f"spool-{uuid.uuid4().hex[:8]}", 60_000
+    with Cluster(embedded) as cluster:
+        create_topic(cluster, name, partitions=4)
+    produce(embedded, name, range(number), partitions=4)
+    with SparkCluster(workers=2) as spark:
+        arguments = [name, embedded, str(scratch / name), spark.master]
+        command = [sys.executable, "-m", "tests.crash.pipeline.spooling_driver", *arguments]
+        ended = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=240)
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
+    told = [line for line in ended.stdout.splitlines() if line.startswith(("spooled", "through", "aborted"))]
+    assert [line.split(" ", 1)[0] for line in told] == ["spooled", "spooled", "aborted", "through", "through"], told
+    assert sorted(value or "" for _, value in consume(embedded, f"{name}-out")) == sorted(
+        f"value {i}" for i in range(number)
+    )
