@@ -154,7 +154,7 @@ class Pipeline:
                 checkpoint=self.checkpoint_path(),
                 input_servers=kafka.servers if kafka else None,
                 input_config=dict(kafka.config) if kafka else {},
-                spark=session(here.master, here.spark, warm=False),
+                spark=session(here.master, here.spark),
                 agree=agree,
             )
 
@@ -198,7 +198,8 @@ class Pipeline:
             here = self if servers is None else self.at(servers)
             source, sink = here._checked_parts()
             run = Run(
-                here._job(source, sink, available_now), session(here.master, here.spark, sees_rows=here._sees_rows())
+                here._job(source, sink, available_now),
+                session(here.master, here.spark, warm=True, sees_rows=here._sees_rows()),
             )
             try:
                 yield run

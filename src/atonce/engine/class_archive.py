@@ -41,7 +41,10 @@ def make() -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(f".{os.getpid()}.draft")
     try:
-        subprocess.run([sys.executable, "-m", __spec__.name, "--train", str(draft)], check=True, timeout=300)
+        command = [sys.executable, "-m", __spec__.name, "--train", str(draft)]
+        trained = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=300)
+        if trained.returncode:
+            raise SystemExit(f"training ended with {trained.returncode}:\n{trained.stderr[-3000:]}")
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
@@ -51,18 +54,27 @@ def make() -> Path:
 def train(draft: str) -> None:
     from pyspark.sql import SparkSession
 
+    from atonce.broker.embedded import Broker
     from atonce.engine import session as sessions
+    from atonce.engine.columnar_plan import on_columns
+    from atonce.engine.pruning import used_columns
+    from atonce.engine.source import source_schema
     from atonce.sinks.arrow_job import map_in_arrow
 
     sessions.__dict__["class_archive_options"] = lambda: f"-XX:ArchiveClassesAtExit={draft} {QUIET}"
     spark: SparkSession = sessions.session("local[2]")
     shuffled = map_in_arrow(spark.range(100).repartition(2), _same, "id bigint").selectExpr("CAST(id % 2 AS INT) AS id")
     map_in_arrow(shuffled.repartitionById(2, "id"), _same, "id int").collect()
-    with tempfile.TemporaryDirectory(prefix="atonce-train-") as folder:
+    for plan in (on_columns, used_columns):
+        plan(spark, source_schema(False), lambda df: df.selectExpr("key", "upper(CAST(value AS STRING)) AS value"))
+    with tempfile.TemporaryDirectory(prefix="atonce-train-") as folder, Broker(data=Path(folder) / "broker") as broker:
         (Path(folder) / "in").mkdir()
         (Path(folder) / "in" / "a.txt").write_text("one\ntwo\n")
         lines = spark.readStream.text(f"{folder}/in")
-        for name, df in (("plain", lines), ("stateful", lines.groupBy("value").count())):
+        _produce(broker.servers, "train")
+        ours = spark.readStream.format("atonce").option("kafka.bootstrap.servers", broker.servers)
+        records = ours.option("subscribe", "train").load()
+        for name, df in (("plain", lines), ("stateful", lines.groupBy("value").count()), ("ours", records)):
             writer = df.writeStream.outputMode("update" if name == "stateful" else "append")
             writer = writer.foreachBatch(lambda batch, _: batch.coalesce(1).collect() and None)
             query = writer.option("checkpointLocation", f"{folder}/{name}").trigger(availableNow=True).start()
@@ -72,6 +84,21 @@ def train(draft: str) -> None:
     spark.stop()
     gateway.proc.stdin.close()
     gateway.proc.wait(240)
+
+
+def _produce(servers: str, topic: str) -> None:
+    import pyarrow as pa
+
+    from atonce.client.admin import create_topic
+    from atonce.client.cluster import Cluster
+    from atonce.sinks.kafka_blobs import Encoder, Targets
+    from atonce.sinks.kafka_send import SendTask
+
+    with Cluster(servers) as cluster:
+        create_topic(cluster, topic, partitions=2)
+    encoder = Encoder(targets=Targets(partitions={topic: 2}, slots=1), topic=topic)
+    rows = pa.RecordBatch.from_pydict({"key": ["a", "b", "c"], "value": ["one", "two", "three"]})
+    list(SendTask(servers=servers, config={}, mode="plain", encoder=encoder)([rows]))
 
 
 def _same(batches: Iterator[Any]) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from atonce.engine.locate import locate
 from atonce.engine.mirror import Mirror
 from atonce.engine.observer import Event, Observer, Silent, Step
 from atonce.engine.resume import Beginning, planned_words, refuse_recreated, refuse_without_ledger, resume
+from atonce.engine.source import register
 from atonce.engine.statefulness import default_mode, is_stateful
 from atonce.errors import (
     AtOnceError,
@@ -113,6 +114,7 @@ class Run:
         self._tell(Step.CLAIMED, {"positions": beginning.recorded.positions})
         self._notice_changes(beginning.recorded)
         self._fused = self.job.fuse(self._spark, self._sink, self._on_columns)
+        register(self._spark)
         df = self._built(self.job.source.load(self._spark, beginning.start, self._fused.options))
         stateful = is_stateful(df)
         if stateful and beginning.fresh:

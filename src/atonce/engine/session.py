@@ -92,11 +92,12 @@ long the path of their temporary directory is, only they know."""
 
 
 def session(
-    master: str | None = None, conf: Mapping[str, str] | None = None, *, warm: bool = True, sees_rows: bool = True
+    master: str | None = None, conf: Mapping[str, str] | None = None, *, warm: bool = False, sees_rows: bool = True
 ) -> Any:
     """The running session, or a new one. `conf` wins over our defaults; `master` defaults to local[*].
 
-    `warm`: start the workers right away, as batches will follow. `sees_rows`: records become rows of its JVM.
+    `warm`: a query will follow, so its processes start in the background, and `format("atonce")` is known only when
+    `register` has returned, which our own sources call. `sees_rows`: records become rows of its JVM.
     """
     from pyspark.sql import SparkSession
 
@@ -112,7 +113,8 @@ def session(
             running = builder.getOrCreate()
         _say_it_once()
         if warm:
-            threading.Thread(target=_warm, args=(running,), name="atonce-warm", daemon=True).start()
+            threading.Thread(target=_make_ready, args=(running,), name="atonce-warm", daemon=True).start()
+            return running
     else:
         for key, value in (conf or {}).items():
             if running.conf.isModifiable(key):
@@ -137,16 +139,12 @@ def _say_it_once() -> None:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def _warm(spark: Any) -> None:
-    """Start the workers' daemon, with its imports, while the driver still connects and plans."""
-    from atonce.sinks.arrow_job import map_in_arrow
+def _make_ready(spark: Any) -> None:
+    from atonce.engine.warm import warm
 
     with contextlib.suppress(Exception):  # whatever fails here fails again where it is reported
-        map_in_arrow(spark.range(1), _unchanged, "id bigint").collect()
-
-
-def _unchanged(batches: Any) -> Any:
-    return batches
+        _register(spark)
+        warm(spark)
 
 
 def settings(master: str, conf: Mapping[str, str] | None = None, *, sees_rows: bool = True) -> dict[str, str]:

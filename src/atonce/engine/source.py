@@ -8,6 +8,8 @@ A function given as `atonce.function` runs right behind the decoder, so that its
 from __future__ import annotations
 
 import base64
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -47,9 +49,16 @@ def fused(function: ArrowFunction, schema: str) -> dict[str, str]:
     return {"atonce.function": base64.b64encode(cloudpickle.dumps(function)).decode(), "atonce.schema": schema}
 
 
+_registering = threading.Lock()
+_registered: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
 def register(spark: Any) -> None:
-    """Make `format("atonce")` known to this session."""
-    spark.dataSource.register(AtOnceSource)
+    """Make `format("atonce")` known to this session; returns when it is, whoever began."""
+    with _registering:
+        if spark not in _registered:
+            spark.dataSource.register(AtOnceSource)
+            _registered.add(spark)
 
 
 class AtOnceSource(DataSource):

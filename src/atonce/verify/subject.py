@@ -7,7 +7,6 @@ hold it, kill it or replace it between any two steps. Nothing in the pipeline kn
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
@@ -70,19 +69,10 @@ class Reporter:
 
 def warm(master: str, conf: dict[str, str]) -> None:
     """Start the JVM and the first Python workers, so that the run itself need not."""
+    from atonce.engine import warm as engine
     from atonce.engine.session import session
-    from atonce.sinks.arrow_job import map_in_arrow
 
-    spark = session(master, conf)
-    map_in_arrow(spark.range(0, 4, 1, 2), _through, "id long").count()
-    # Naming the source starts the processes that plan it. Nothing is read: nobody listens at this address.
-    with contextlib.suppress(Exception):
-        options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "warm-up"}
-        spark.readStream.format("atonce").options(**options).load()
-
-
-def _through(batches: Any) -> Any:
-    return batches
+    engine.warm(session(master, conf))
 
 
 def run(control: Control, order: dict[str, Any]) -> None:
