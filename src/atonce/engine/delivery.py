@@ -13,7 +13,7 @@ from typing import Any
 from atonce.engine.checkpoint import Checkpoint
 from atonce.engine.observer import Event, Observer, Step
 from atonce.errors import AtOnceError, OutcomeUnknown, RetriableError
-from atonce.guarantee import ORDERS
+from atonce.guarantee import ORDERS, Guarantee
 from atonce.ledger.progress import COVERS, Plan, Progress
 from atonce.ledger.rule import Decision, decide
 from atonce.sinks.contract import Batch, Identity, Moment, OpenSink
@@ -102,7 +102,7 @@ class Deliverer:
         query_id = str(df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
         plan = self.plan = self._checkpoint.plan(query_id, batch_id, self._stateful)
         self._tell(Step.PLANNED, batch_id, {"start": plan.start, "end": plan.end})
-        if decide(plan, self.recorded) is Decision.SKIP:
+        if decide(plan, self.recorded, lags=self._identity.guarantee is Guarantee.NONE) is Decision.SKIP:
             if not self._encoded and (self._stateful or self._checkpoint.has_state()):
                 # Its state store must advance all the same, or the checkpoint becomes unusable. Where the sink's part
                 # runs inside the source there is no state, and that part must not run without its errand.

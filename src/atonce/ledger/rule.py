@@ -4,6 +4,9 @@ batch against ledger                       then
 end ≤ ledger                               skip: it is already in (a stateful batch still executes, into nothing)
 start = ledger                             run
 a gap (ledger behind) or an overlap        deliver nothing; the caller begins afresh from the ledger or refuses
+
+A ledger that a timer writes (level none) lags behind what was delivered, and a gap is all that it ever shows after a
+crash. Where the caller could not begin afresh from it, the batch runs: the level never promised what lies between.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ class Decision(Enum):
     RUN = "run"
 
 
-def decide(plan: Plan, recorded: Progress) -> Decision:
+def decide(plan: Plan, recorded: Progress, *, lags: bool = False) -> Decision:
     """Row one, row two, or `LedgerMismatch` with both positions in its message. Never guesses."""
     if plan.end is None or plan.start is None or recorded.positions is None:
-        return _decide_by_batch_id(plan, recorded)
+        return _decide_by_batch_id(plan, recorded, lags)
     partitions = sorted(set(plan.end) | set(plan.start))
     # A partition neither side has seen is new and read from its beginning; one the plan starts and the ledger does not
     # know begins where the plan begins. One the ledger knows and the plan does not start would be read from its
@@ -33,12 +36,12 @@ def decide(plan: Plan, recorded: Progress) -> Decision:
         # A batch without input can still have output (a watermark that closes windows): only its id tells it apart.
         empty = begins_at_ledger and plan.batch_id > recorded.batch_id
         return Decision.RUN if empty and recorded.query_id in ("", plan.query_id) else Decision.SKIP
-    if begins_at_ledger:
+    if begins_at_ledger or (lags and all(plan.start.get(p, 0) >= ledger[p] for p in partitions)):
         return Decision.RUN
     raise LedgerMismatch(mismatch_text(plan, ledger))
 
 
-def _decide_by_batch_id(plan: Plan, recorded: Progress) -> Decision:
+def _decide_by_batch_id(plan: Plan, recorded: Progress, lags: bool) -> Decision:
     if recorded.query_id and recorded.query_id != plan.query_id:
         raise LedgerMismatch(
             f"the ledger holds batch {recorded.batch_id} of query {recorded.query_id}, but this checkpoint belongs to "
@@ -61,7 +64,7 @@ def _decide_by_batch_id(plan: Plan, recorded: Progress) -> Decision:
             "checkpoint is older than the ledger, and which input its batches cover now cannot be compared. Nothing "
             "was delivered. Next: restore the checkpoint, or start over with `atonce reset`."
         )
-    if plan.batch_id == recorded.batch_id + 1:
+    if plan.batch_id == recorded.batch_id + 1 or lags:
         return Decision.RUN
     raise LedgerMismatch(
         f"the ledger holds batch {recorded.batch_id}, but the checkpoint planned batch {plan.batch_id}: "

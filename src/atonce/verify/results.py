@@ -72,6 +72,8 @@ class Verdict:
     versions: dict[str, str] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
     """Faults that were asked for by number."""
+    final_only: bool = False
+    """Only the last value of each key is judged, so an update that comes twice cannot show."""
     replay: str = ""
     """The command line, with {fault}, {seed} and, of a matrix, {level} to be filled in."""
 
@@ -107,7 +109,8 @@ class Verdict:
         """What the level must show under faults that are strong enough, and did not."""
         if self.level is None or not self.ran:
             return frozenset()
-        return BITES[self.level] - self.found
+        unseen = {Anomaly.DUPLICATE} if self.final_only else frozenset()
+        return BITES[self.level] - unseen - self.found
 
     def exit_code(self, strict: bool = False) -> int:
         if self.broken or (strict and self.too_weak):

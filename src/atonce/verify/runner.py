@@ -141,6 +141,7 @@ class Stage:
             counts=self.learned.counts,
             needs=self.learned.met,
             batches=self.learned.batches,
+            final_only=bool(self.final_only),
             database=self.database,
             commits_to_the_end=self.learned.commits_to_the_end,
         )

@@ -61,6 +61,8 @@ class Scene:
     """What subject, broker and database are, as the clean run showed."""
     batches: int = 0
     """How many batches the clean run delivered (AtOnce pipelines)."""
+    final_only: bool = False
+    """Only the last value of each key is judged: a fault in an early batch would be mended by later updates."""
     database: Any = None
     """The database's server and its proxy, when verify runs them."""
     struck: str = ""
@@ -107,7 +109,8 @@ class Scene:
         return self.rng.randint(1, max(1, min(most, there * 2 // 3)))
 
     def some_batch(self) -> int:
-        return self.rng.randint(1, max(1, self.batches - 1))
+        last = max(1, self.batches - 1)
+        return last if self.final_only else self.rng.randint(1, last)
 
     def hold_at(self, step: Step, nth: int | None = None) -> StepRule:
         return self.subject.hold_at(step, nth or self.some_batch())

@@ -304,6 +304,7 @@ def _run(stage: Stage, options: Options, identity: str, output: str) -> Verdict:
         fingerprint=hashlib.sha256(identity.encode()).hexdigest()[:16],
         versions=versions(),
         asked=asked,
+        final_only=bool(stage.final_only),
         replay=options.replay,
     )
 

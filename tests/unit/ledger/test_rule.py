@@ -95,3 +95,11 @@ def test_opaque_batch_older_than_the_ledger_is_refused() -> None:
 def test_opaque_batch_of_another_query_is_refused() -> None:
     with pytest.raises(LedgerMismatch, match=r"batch 3 of query old.*query new.*atonce reset"):
         decide(plan(None, None, 0, "new"), ledger(None, 3, "old"))
+
+
+def test_a_ledger_that_lags_by_design_stops_nobody() -> None:
+    """Level none: a timer records progress, so a crash leaves the ledger behind the checkpoint. An overlap is another matter."""
+    assert decide(plan(None, None, 5), ledger(None, -1), lags=True) is Decision.RUN
+    assert decide(plan({"t/0": 5}, {"t/0": 9}), ledger({"t/0": 3}), lags=True) is Decision.RUN
+    with pytest.raises(LedgerMismatch):
+        decide(plan({"t/0": 5}, {"t/0": 9}), ledger({"t/0": 7}), lags=True)

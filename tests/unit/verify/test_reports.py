@@ -89,6 +89,12 @@ def test_a_level_that_looks_better_than_it_can_be_is_called_too_weak() -> None:
     assert made.too_weak == {Anomaly.LOST}
 
 
+def test_where_only_the_final_state_is_judged_no_level_must_show_duplicates() -> None:
+    made = verdict(result("F7", State.KEPT), level=Guarantee.NONE)
+    assert replace(made, final_only=True).too_weak == {Anomaly.LOST}
+    assert replace(made, final_only=True, level=Guarantee.AT_LEAST_ONCE).too_weak == frozenset()
+
+
 def printed(made: Verdict) -> str:
     stream = io.StringIO()
     print_verdict(Console(file=stream, width=200), made)
