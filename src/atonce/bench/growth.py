@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,28 +21,48 @@ SMALL_BATCHES = 1_000
 COLD_RECORDS = 1_000
 
 
-def growth_contestants(base: Work, judge: Judge) -> list[Contestant]:
-    """Fills every input first, so that nothing is produced while somebody is measured."""
-    found = []
+def growth_contestants(base: Work, judge: Judge, parts: Sequence[str]) -> list[Contestant]:
+    """Those of some parts. Fills every input first, so that nothing is produced while somebody is measured."""
+    return [contestant for part in parts for contestant in PARTS[part](base, judge)]
+
+
+def _partitions(base: Work, judge: Judge) -> Iterator[Contestant]:
     for partitions in PARTITIONS:
         work = replace(base, source=f"growth-{partitions}", partitions=partitions)
         _fill(judge, work)
-        found.append(_copy(f"{partitions} partition{'s' if partitions > 1 else ''}", work))
-    found.append(
-        Contestant("4 partitions, Spark standalone, two workers", lambda: _on_cluster(replace(base, source="growth-4")))
-    )
-    longer = replace(base, source="growth-long", records=base.records * (HISTORY + 1))
-    _fill(judge, longer)
+        yield _copy(f"{partitions} partition{'s' if partitions > 1 else ''}", work)
+
+
+def _cluster(base: Work, judge: Judge) -> Iterator[Contestant]:
+    work = replace(base, source="growth-cluster")
+    _fill(judge, work)
+    yield _copy("4 partitions, local[2]", work)
+    yield Contestant("4 partitions, Spark standalone, two workers", lambda: _on_cluster(work))
+
+
+def _history(base: Work, judge: Judge) -> Iterator[Contestant]:
+    work = replace(base, source="growth-long", records=base.records * (HISTORY + 1))
+    _fill(judge, work)
     # Only the last part is measured: what came before is history by then.
-    longer = replace(longer, warm=base.records * HISTORY + base.warm)
-    found.append(_copy(f"4 partitions, after {HISTORY} times as much", longer))
+    work = replace(work, warm=base.records * HISTORY + base.warm)
+    yield _copy(f"4 partitions, after {HISTORY} times as much", work)
+
+
+def _batches(base: Work, judge: Judge) -> Iterator[Contestant]:
     # A fifth more than counted, so that the first hundreds of batches, in which the JVM compiles, are not compared.
-    small = replace(base, source="growth-4", per_batch=base.records * 4 // 5 // SMALL_BATCHES, warm=base.records // 5)
-    found.append(Contestant(f"{SMALL_BATCHES:,} batches of {small.per_batch:,}", lambda: _many(small)))
-    cold = replace(base, source="growth-cold", records=COLD_RECORDS)
-    _fill(judge, cold)
-    found.append(Contestant("`atonce run` from nothing", lambda: cold_start(cold)))
-    return found
+    per_batch = base.records * 4 // 5 // SMALL_BATCHES
+    work = replace(base, source="growth-batches", per_batch=per_batch, warm=base.records // 5)
+    _fill(judge, work)
+    yield Contestant(f"{SMALL_BATCHES:,} batches of {per_batch:,}", lambda: _many(work))
+
+
+def _cold(base: Work, judge: Judge) -> Iterator[Contestant]:
+    work = replace(base, source="growth-cold", records=COLD_RECORDS)
+    _fill(judge, work)
+    yield Contestant("`atonce run` from nothing", lambda: cold_start(work))
+
+
+PARTS = {"partitions": _partitions, "cluster": _cluster, "history": _history, "batches": _batches, "cold": _cold}
 
 
 def _fill(judge: Judge, work: Work) -> None:

@@ -247,24 +247,26 @@ def growth(
     broker: BrokerOption = "apache",
     rounds: Rounds = 3,
     records: Records = 3_000_000,
+    parts: Annotated[str, typer.Option(help="Of partitions, cluster, history, batches and cold, or all.")] = "all",
     json: JsonFile = None,
     html: HtmlFile = None,
 ) -> None:
     """More partitions, a ten times longer log, a thousand small batches, a cluster of two workers, the cold start.
 
-    Example: atonce bench growth --records 1000000
+    Example: atonce bench growth --records 1000000 --parts cluster,cold
     """
     from atonce.bench.copy import Work
-    from atonce.bench.growth import growth_contestants
+    from atonce.bench.growth import PARTS, growth_contestants
     from atonce.bench.judge import Judge
     from atonce.bench.report import Report
 
+    wanted = chosen_names(parts, tuple(PARTS))
     with running_broker(servers, broker) as (where, pids):
         base = Work(
             servers=where, source="", partitions=4, records=records, warm=records // 3, size=100,
             per_batch=records // 3, brokers=pids,
         )  # fmt: skip
-        runs = contest(growth_contestants(base, Judge(where)), rounds)
+        runs = contest(growth_contestants(base, Judge(where), wanted), rounds)
     parameters = {"broker": servers or broker, "records": records, "rounds": rounds}
     finish(Report(bench="growth", parameters=parameters, runs=runs), json, html)
 
