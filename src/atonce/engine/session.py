@@ -86,6 +86,13 @@ _NOISE = (
 )
 
 
+_LATE_COMPILERS = (
+    "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 -XX:Tier3CompileThreshold=5000 "
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "
+    "-XX:Tier4BackEdgeThreshold=400000"
+)
+"""Java's thresholds, five to ten times as high. What runs for each record passes them within a batch; what runs while
+Spark starts does not, and compiling it took longer than it ever saved."""
 _LONGEST_SOCKET_FOLDER = 60
 """A Unix socket's path has room for about 100 bytes, and Spark adds a name of 42. Executors of a cluster keep TCP: how
 long the path of their temporary directory is, only they know."""
@@ -159,9 +166,8 @@ def settings(master: str, conf: Mapping[str, str] | None = None, *, sees_rows: b
     ]
     if master.startswith("local"):
         java.append(class_archive_options())
-        if not sees_rows:
-            # A JVM that only plans has no loop worth optimizing: the second compiler would take a third of its CPU.
-            java.append("-XX:TieredStopAtLevel=1")
+        # A JVM that only plans has no loop worth optimizing: the second compiler would take a third of its CPU.
+        java.append(_LATE_COMPILERS if sees_rows else "-XX:TieredStopAtLevel=1")
         if len(str(scratch)) <= _LONGEST_SOCKET_FOLDER:
             # Over TCP every small message to a Python worker waits 40 ms for a delayed acknowledgement (Nagle).
             chosen["spark.python.unix.domain.socket.enabled"] = "true"
