@@ -25,7 +25,7 @@ def archive_file() -> Path:
     from atonce.local.java import find_java
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    fits = f"{Path(pyspark.__file__).parent} {pyspark.__version__} {find_java().command}"
+    fits = f"{Path(pyspark.__file__).parent} {pyspark.__version__} {find_java().home}"
     return cache / "atonce" / "class-archive" / f"{hashlib.sha256(fits.encode()).hexdigest()[:16]}.jsa"
 
 

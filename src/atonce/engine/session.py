@@ -164,10 +164,13 @@ def settings(master: str, conf: Mapping[str, str] | None = None, *, sees_rows: b
         chosen.get("spark.driver.extraJavaOptions", ""),
         f"-Dlog4j2.configurationFile=file:{scratch}/log4j2.properties -Djava.io.tmpdir={scratch}",
     ]
-    if master.startswith("local"):
+    # A JVM that only plans has no loop worth optimizing: the second compiler would take a third of its CPU.
+    compilers = _LATE_COMPILERS if sees_rows else "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
+    java.append(compilers)
+    if not master.startswith("local"):
+        chosen["spark.executor.extraJavaOptions"] = compilers
+    else:
         java.append(class_archive_options())
-        # A JVM that only plans has no loop worth optimizing: the second compiler would take a third of its CPU.
-        java.append(_LATE_COMPILERS if sees_rows else "-XX:TieredStopAtLevel=1")
         if len(str(scratch)) <= _LONGEST_SOCKET_FOLDER:
             # Over TCP every small message to a Python worker waits 40 ms for a delayed acknowledgement (Nagle).
             chosen["spark.python.unix.domain.socket.enabled"] = "true"
