@@ -138,7 +138,6 @@ async def _wait(
 ) -> list[Read]:
     """Until enough has come, or the time is up. Only partitions that moved are looked at again."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_s
     woken = asyncio.Event()
     moved: set[int] = set()
 
@@ -152,7 +151,15 @@ async def _wait(
     watched = [(read.partition, watcher(i)) for i, read in enumerate(reads) if read.partition is not None]
     for partition, wake in watched:
         partition.watch(wake)
-    timer = loop.call_at(deadline, woken.set)
+    over = False
+
+    def time_is_up() -> None:
+        nonlocal over
+        over = True
+        woken.set()
+
+    # The timer itself says so, and not a look at the clock: a timer may ring a little early, and it rings once.
+    timer = loop.call_later(wait_s, time_is_up)
     try:
         while not broker.stopping:
             await woken.wait()
@@ -160,7 +167,7 @@ async def _wait(
             for position in moved:
                 reads[position] = _read_one(broker, wanted[position], limit, isolation, min_one=True)
             moved.clear()
-            if loop.time() >= deadline or not _is_short(reads, min_bytes):
+            if over or not _is_short(reads, min_bytes):
                 break
     finally:
         timer.cancel()

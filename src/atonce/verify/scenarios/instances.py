@@ -7,6 +7,7 @@ import time
 from atonce.engine.observer import Step
 from atonce.guarantee import Guarantee
 from atonce.verify.faults import Need
+from atonce.verify.output import SQLiteTable
 from atonce.verify.rules import Action, NotFired
 from atonce.verify.scenarios.registry import scenario
 from atonce.verify.scene import Scene
@@ -28,7 +29,10 @@ def _second_takes_over(scene: Scene, first_members: set[str]) -> None:
 def zombie(scene: Scene) -> None:
     """Frozen before its output is committed, replaced, and woken again."""
     if scene.subject.steps:
-        before_output = scene.subject.level is Guarantee.AT_MOST_ONCE
+        level = scene.subject.level
+        # Whoever writes to a SQLite file has all of it locked: frozen meanwhile, nobody could replace him.
+        locked = level is Guarantee.EFFECTIVELY_ONCE and isinstance(scene.table, SQLiteTable)
+        before_output = level is Guarantee.AT_MOST_ONCE or locked
         held = scene.hold_at(Step.OUTPUT_BEGUN if before_output else Step.OUTPUT_DONE)
         scene.start()
         scene.strike(held)
