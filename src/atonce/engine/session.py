@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -86,6 +87,7 @@ _NOISE = (
 )
 
 
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _LATE_COMPILERS = (
     "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 -XX:Tier3CompileThreshold=5000 "
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "
@@ -104,7 +106,7 @@ def session(
     """The running session, or a new one. `conf` wins over our defaults; `master` defaults to local[*].
 
     `warm`: a query will follow, so its processes start in the background, and `format("atonce")` is known only when
-    `register` has returned, which our own sources call. `sees_rows`: records become rows of its JVM.
+    `register` has returned, which a run calls. `sees_rows`: records become rows of its JVM.
     """
     from pyspark.sql import SparkSession
 
@@ -176,8 +178,11 @@ def settings(master: str, conf: Mapping[str, str] | None = None, *, sees_rows: b
             chosen["spark.python.unix.domain.socket.enabled"] = "true"
     chosen.update(conf or {})
     # The user's options come last, so that the JVM takes theirs; ours are still needed (where logs and scratch go).
-    java.append((conf or {}).get("spark.driver.extraJavaOptions", ""))
-    chosen["spark.driver.extraJavaOptions"] = " ".join(part for part in java if part)
+    theirs = (conf or {}).get("spark.driver.extraJavaOptions", "")
+    ours = " ".join(part for part in java if part)
+    if _COLLECTOR.search(theirs):
+        ours = _COLLECTOR.sub("", ours)  # a JVM that is told of two does not start
+    chosen["spark.driver.extraJavaOptions"] = f"{ours} {theirs}".strip()
     return chosen
 
 

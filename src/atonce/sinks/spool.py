@@ -44,9 +44,9 @@ class Spool:
     def usable(self) -> bool:
         """On a cluster: when every executor runs on the driver's machine."""
         if self._shared is None:
-            hosts = _executor_hosts(self._context)
-            if not hosts:
-                return False  # none has come yet; asked again for the next attempt
+            hosts = [info.host() for info in self._context._jsc.sc().statusTracker().getExecutorInfos()]
+            if len(hosts) < 2:
+                return False  # only the driver itself, no executor has come yet; asked again for the next attempt
             self._shared = all(_is_here(host) for host in hosts)
         return self._shared
 
@@ -65,14 +65,6 @@ class Spool:
         self.sweep()
         with contextlib.suppress(OSError):
             Path(self.folder).rmdir()
-
-
-def _executor_hosts(context: Any) -> list[str]:
-    """Without the driver, which Spark lists among them."""
-    tracker = context._jsc.sc().statusTracker()
-    everybody = [str(info.host()) for info in tracker.getExecutorInfos()]
-    everybody.remove(context.getConf().get("spark.driver.host"))
-    return everybody
 
 
 def _is_here(host: str) -> bool:

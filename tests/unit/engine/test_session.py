@@ -37,3 +37,11 @@ def test_java_options_of_the_user_come_after_ours_which_stay() -> None:
 def test_a_jvm_that_sees_no_rows_compiles_less() -> None:
     assert "TieredStopAtLevel" not in settings("local[2]")["spark.driver.extraJavaOptions"]
     assert "-XX:TieredStopAtLevel=1" in settings("local[2]", sees_rows=False)["spark.driver.extraJavaOptions"]
+
+
+def test_a_garbage_collector_of_the_user_takes_the_place_of_ours() -> None:
+    """A JVM that is told of two does not start."""
+    for sees_rows in (True, False):
+        made = settings("local[2]", {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, sees_rows=sees_rows)
+        options = made["spark.driver.extraJavaOptions"].split()
+        assert [each for each in options if each.endswith("GC")] == ["-XX:+UseG1GC"]
