@@ -79,6 +79,7 @@ logger.foreach.level = off
 
 
 _END_S = 5.0
+_ended = threading.Event()
 _NOISE = (
     b"WARNING: Using incubator modules",
     b"Setting default log level",
@@ -219,7 +220,8 @@ def _no_jvm_left_behind() -> Iterator[None]:
 def _pass_on(reading: int, real: int) -> None:
     with os.fdopen(reading, "rb") as lines:
         for line in lines:
-            if not line.startswith(_NOISE):
+            # Spark's planning processes print a stack trace when the JVM hangs up at the end.
+            if not line.startswith(_NOISE) and not _ended.is_set():
                 with contextlib.suppress(OSError):
                     os.write(real, line)
 
@@ -236,6 +238,7 @@ def _end(folder: Path) -> None:
     """With this process its JVM ends too, and only then its files can go."""
     from pyspark import SparkContext
 
+    _ended.set()
     gateway, context = SparkContext._gateway, SparkContext._active_spark_context
     if context is not None and context._accumulatorServer is not None:
         # It would print a stack trace when the JVM hangs up.
