@@ -162,6 +162,10 @@ def _quix(work: Work, target: str, name: str, scratch: Path) -> list[str]:
     return peers.quix(work.servers, work.source, target, name, 1.0, scratch / "state")
 
 
+def _relay(work: Work, target: str, name: str, scratch: Path) -> list[str]:
+    return [sys.executable, "-m", "atonce.bench.relay", work.servers, work.source, target]
+
+
 LAUNCHERS: dict[str, tuple[str, Launch]] = {
     "arrow": ("AtOnce map_arrow, effectively once", ours("arrow", "effectively-once")),
     "dataframe": ("AtOnce DataFrame/SQL, effectively once", ours("dataframe", "effectively-once")),
@@ -173,5 +177,6 @@ LAUNCHERS: dict[str, tuple[str, Launch]] = {
     "streams-1s": ("Kafka Streams, exactly_once_v2, commit 1 s", _streams(1000)),
     "flink": (f"Flink {FLINK_VERSION}, exactly once, checkpoint 1 s", _flink),
     "quix": (f"Quix Streams {peers.QUIX_VERSION}, exactly once, commit 1 s", _quix),
+    "relay": ("the broker's own limit: batches relayed unopened, no guarantee", _relay),
 }
 OURS = ("arrow", "dataframe", "rows")

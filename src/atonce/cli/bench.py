@@ -43,7 +43,8 @@ BrokerOption = Annotated[str, typer.Option("--broker", help="Started without --s
 Peers = Annotated[
     str,
     typer.Option(
-        help="Of spark, librdkafka, java, streams, streams-1s, flink, quix; separated by commas; all; or none."
+        help="Of spark, librdkafka, java, streams, streams-1s, flink, quix, and in copy relay (the broker's own limit: "
+        "batches unopened); separated by commas; all; or none."
     ),
 ]
 Ours = Annotated[
@@ -89,7 +90,7 @@ def copy(
     from atonce.bench.report import Report, note_ratios
     from atonce.bench.results import summaries
 
-    chosen = contestants_of(peers, ours)
+    chosen = contestants_of(peers, ours, (*ALL_PEERS, "relay"))
     with running_broker(servers, broker) as (where, pids):
         judge = Judge(where)
         judge.create("bench-copy", partitions)
@@ -302,10 +303,10 @@ def running_broker(servers: str | None, kind: str) -> Iterator[tuple[str, tuple[
             raise UsageError(f"--broker {kind!r} is not one of: apache, embedded")
 
 
-def contestants_of(peers: str, ours: str) -> list[str]:
+def contestants_of(peers: str, ours: str, allowed: tuple[str, ...] = ALL_PEERS) -> list[str]:
     from atonce.bench.copy import OURS
 
-    chosen = chosen_names(peers, ALL_PEERS) + chosen_names(ours, OURS)
+    chosen = chosen_names(peers, allowed) + chosen_names(ours, OURS)
     if not chosen:
         raise UsageError("nobody takes part: name --peers or --ours")
     return chosen

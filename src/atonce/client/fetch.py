@@ -69,7 +69,7 @@ def fetch_all(
     passed over with a warning that names them.
     """
     readers = [
-        _Reader(cluster, topic, partition, start, end, isolation, max_bytes, timeout_ms, fail_on_data_loss)
+        Reader(cluster, topic, partition, start, end, isolation, max_bytes, timeout_ms, fail_on_data_loss)
         for topic, partition, start, end in ranges
     ]
     try:
@@ -83,7 +83,7 @@ def fetch_all(
             reader.close()
 
 
-def _decoded(reader: _Reader, headers: bool) -> Iterator[Any]:
+def _decoded(reader: Reader, headers: bool) -> Iterator[Any]:
     topic, partition = reader.place.topic, reader.place.partition
     constants = _Constants(topic, partition)
     schema = SCHEMA_WITH_HEADERS if headers else SCHEMA
@@ -95,8 +95,8 @@ def _decoded(reader: _Reader, headers: bool) -> Iterator[Any]:
             yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-class _Reader:
-    """The position, the connection to the leader, and what to do when either is lost."""
+class Reader:
+    """One range, undecoded: the position, the connection to the leader, and what to do when either is lost."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class _Reader:
         partition: int,
         start: int,
         end: int,
-        isolation: str,
-        max_bytes: int,
-        timeout_ms: int,
-        fail_on_data_loss: bool,
+        isolation: str = "read_committed",
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        timeout_ms: int = 60_000,
+        fail_on_data_loss: bool = True,
     ) -> None:
         self._cluster, self.place, self._start, self.end = cluster, TopicPartition(topic, partition), start, end
         self._isolation, self._level = isolation, isolation_level(isolation)

@@ -30,7 +30,7 @@ from atonce.client.offsets import TopicPartition
 from atonce.engine.source_admission import Admission
 from atonce.engine.source_offsets import Watch, ends_from, first_offsets, last_offsets
 from atonce.engine.source_options import Offsets, SourceOptions, from_json_form, parse, to_json_form
-from atonce.engine.source_ranges import Range, cut, ranges
+from atonce.engine.source_ranges import Range, cut, packed, ranges
 from atonce.ledger.progress import SMALL_BATCH_ROWS
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -154,7 +154,9 @@ def _tasks(
     if wanted and may_be_one and sum(part.size for part in wanted) <= SMALL_BATCH_ROWS:
         return [RangesPartition(*wanted)]
     parts = cut(wanted, at_least=options.min_partitions, max_records=options.max_records)
-    return [RangesPartition(part) for part in parts]
+    if options.min_partitions is not None or options.max_records is not None:
+        return [RangesPartition(part) for part in parts]
+    return [RangesPartition(*task) for task in packed(parts)]
 
 
 def read_ranges(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:

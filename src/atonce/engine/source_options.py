@@ -39,7 +39,8 @@ OPTIONS = {
     "maxTriggerDelay": "Such as `30s`, `15m`, `1h`. Default: 15m.",
     "maxBytesPerTrigger": "About so many bytes in one micro-batch, so that it fits a transaction: `64m`, `1g`, `none`. "
     "Default: 256m. Spark's connector does not have it.",
-    "minPartitions": "Split the offset ranges into at least so many Spark tasks. Default: one task a partition.",
+    "minPartitions": "Split the offset ranges into at least so many Spark tasks. Default: one task a partition; short "
+    "ranges share one.",
     "maxRecordsPerPartition": "Split them so that no task has more offsets than this.",
     "failOnDataLoss": "`true` (default): stop when offsets that should be read are gone. `false`: go on, and say what "
     "is missing.",

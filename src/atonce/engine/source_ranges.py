@@ -70,6 +70,26 @@ def cut(parts: list[Range], *, at_least: int | None = None, max_records: int | N
     return sorted(result)
 
 
+TASK_ROWS = 50_000
+"""Ranges shorter than this share a task, because starting one costs about what so many records cost."""
+TASKS_KEPT = 16
+"""But never so many of them that fewer tasks than this are left: there may be cores, and records may be large."""
+
+
+def packed(parts: list[Range]) -> list[tuple[Range, ...]]:
+    """Short ranges of a topic with many partitions, neighbours together: one element per task."""
+    most = min(TASK_ROWS, sum(part.size for part in parts) // TASKS_KEPT)
+    tasks: list[list[Range]] = []
+    room = 0
+    for part in parts:
+        if not tasks or part.size > room:
+            tasks.append([])
+            room = most
+        tasks[-1].append(part)
+        room -= part.size
+    return [tuple(task) for task in tasks]
+
+
 def _pieces(part: Range, count: int) -> list[Range]:
     count = min(count, part.size)
     marks = [part.start + part.size * number // count for number in range(count + 1)]

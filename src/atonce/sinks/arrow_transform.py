@@ -33,18 +33,23 @@ def as_declared(rows: Any, declared: Any) -> Any:
     return rows.select(declared.names).cast(declared)
 
 
-def together(found: Iterable[Any]) -> Iterator[Any]:
-    """The same rows in fewer record batches: what is alike and small is joined, up to a size that is worth sending."""
+def together(found: Iterable[Any], enough: int = ENOUGH_BYTES) -> Iterator[Any]:
+    """The same rows in fewer record batches: what is alike and small is joined until it has `enough` bytes."""
     held: list[Any] = []
+    size = 0
     for rows in found:
-        if held and (_bytes(held) >= ENOUGH_BYTES or not rows.schema.equals(held[0].schema)):
-            yield pa.concat_batches(held)
-            held = []
+        if held and not rows.schema.equals(held[0].schema):
+            yield _joined(held)
+            held, size = [], 0
         if rows.num_rows:
             held.append(rows)
+            size += int(rows.nbytes)
+        if size >= enough:
+            yield _joined(held)
+            held, size = [], 0
     if held:
-        yield pa.concat_batches(held)
+        yield _joined(held)
 
 
-def _bytes(batches: list[Any]) -> int:
-    return sum(int(rows.nbytes) for rows in batches)
+def _joined(batches: list[Any]) -> Any:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from atonce.errors import AtOnceError, RetriableError
 from atonce.records.encode import encode
 from atonce.records.partitioner import assign
-from atonce.sinks.arrow_transform import together, transformed
+from atonce.sinks.arrow_transform import ENOUGH_BYTES, together, transformed
 from atonce.sinks.spool import SpoolWriter
 from atonce.sinks.task_errors import named
 
@@ -47,6 +47,8 @@ BLOB_ARROW = pa.schema(
         ("note", pa.string()),
     ]
 )
+_BLOB_BYTES = 128 << 10
+_MOST_BYTES = 16 << 20
 _RECORD_OVERHEAD = 100
 """Bytes a record and its batch take besides key, value and headers, generously."""
 
@@ -85,14 +87,14 @@ class Encoder:
     spool: str | None = None
     """Directory through which blobs go to their senders; None: they travel with the rows."""
     whole: bool = False
-    """Encode everything at once: a small batch should not become a record batch per input partition and target."""
+    """Encode much at once: a small batch should not become a record batch per input partition and target."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         run = _Run.begin(self.targets.slots, self.spool)
         position = 0
         found = (rows for batch in batches for rows in transformed(self.transform, batch))
         try:
-            for rows in together(found) if self.whole else found:
+            for rows in together(found, self._enough()):
                 blobs, problem = self._blobs(rows, run, position)
                 if problem:
                     yield _row(slot=0, note=json.dumps(problem))
@@ -109,6 +111,11 @@ class Encoder:
         finally:
             run.spool.close()
         yield _footers(run)
+
+    def _enough(self) -> int:
+        """How many bytes to encode at once: a record batch per target partition, each worth a request of its own."""
+        partitions = sum(self.targets.partitions.values())
+        return max(ENOUGH_BYTES if self.whole else 0, min(_BLOB_BYTES * partitions, _MOST_BYTES))
 
     def on(self, errand: Mapping[str, Any]) -> Encoder:
         """The same encoder for one attempt at one batch."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atonce.client.offsets import TopicPartition
-from atonce.engine.source_ranges import Range, cut, limited, ranges
+from atonce.engine.source_ranges import TASK_ROWS, TASKS_KEPT, Range, cut, limited, packed, ranges
 
 PLACES = st.dictionaries(
     st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 5)),
@@ -75,6 +75,21 @@ def test_a_partition_that_went_back_gives_no_range() -> None:
 def test_min_partitions_splits_the_large_ranges() -> None:
     parts = cut([Range(place(0), 0, 1000), Range(place(1), 0, 10)], at_least=5)
     assert [part.size for part in parts] == [250, 250, 250, 250, 10]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(1, 3 * TASK_ROWS), max_size=200))
+def test_packing_keeps_every_range_and_its_order_and_joins_only_what_is_short(sizes: list[int]) -> None:
+    parts = [Range(place(number), 0, size) for number, size in enumerate(sizes)]
+    tasks = packed(parts)
+    assert [part for task in tasks for part in task] == parts
+    assert all(len(task) == 1 or sum(part.size for part in task) <= TASK_ROWS for task in tasks)
+
+
+def test_many_short_ranges_share_tasks_but_never_too_few_of_them() -> None:
+    assert len(packed([Range(place(n), 0, 15_000) for n in range(64)])) == 22
+    assert len(packed([Range(place(n), 0, 1_000) for n in range(64)])) == TASKS_KEPT
+    assert len(packed([Range(place(n), 0, 30_000) for n in range(4)])) == 4
 
 
 def test_fewer_records_than_tasks_are_not_cut_to_nothing() -> None:

@@ -1,0 +1,55 @@
+"""The broker's own limit: record batches go from one topic into another unopened, as fast as a broker gives and takes.
+
+Nothing is decoded, transformed or promised, so no pipeline can be faster over this broker and this client. Runs until
+it is killed. Arguments: servers, input topic, output topic.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+
+from atonce.client.cluster import Cluster
+from atonce.client.fetch import Reader
+from atonce.client.offsets import LATEST, TopicPartition, list_offsets
+from atonce.client.produce import Sender
+from atonce.errors import UsageError
+from atonce.records.columns import AT, ATTRIBUTES, CONTROL, TO
+
+
+def relay(servers: str, source: str, target: str, share: int, shares: int) -> None:
+    """Every `shares`th partition, one after the other; the next fetch is on its way while one is sent."""
+    cluster = Cluster(servers)
+    topic = cluster.topic(source)
+    if topic is None:
+        raise UsageError(f"there is no topic {source!r} to relay")
+    places = [TopicPartition(source, each.index) for each in topic.partitions][share::shares]
+    ends = list_offsets(cluster, dict.fromkeys(places, LATEST))
+    sender = Sender(cluster)
+    for place in places:
+        for _, located, _ in Reader(cluster, place.topic, place.partition, 0, ends[place]).responses():
+            content = memoryview(located.data)
+            for row in located.table:
+                if not row[ATTRIBUTES] & CONTROL:
+                    sender.send(target, place.partition, content[row[AT] : row[TO]])
+    sender.flush()
+
+
+def main() -> None:
+    servers, source, target = sys.argv[1:4]
+    shares = os.cpu_count() or 1
+    fork = multiprocessing.get_context("fork")
+    workers = [fork.Process(target=relay, args=(servers, source, target, share, shares)) for share in range(shares)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        if worker.exitcode:
+            sys.exit(worker.exitcode)
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main()
