@@ -14,7 +14,7 @@ import sys
 from atonce.client.cluster import Cluster
 from atonce.client.fetch import Reader
 from atonce.client.offsets import LATEST, TopicPartition, list_offsets
-from atonce.client.produce import Sender
+from atonce.client.produce import Sender, idempotent_producer
 from atonce.errors import UsageError
 from atonce.records.columns import AT, ATTRIBUTES, CONTROL, TO
 
@@ -27,13 +27,16 @@ def relay(servers: str, source: str, target: str, share: int, shares: int) -> No
         raise UsageError(f"there is no topic {source!r} to relay")
     places = [TopicPartition(source, each.index) for each in topic.partitions][share::shares]
     ends = list_offsets(cluster, dict.fromkeys(places, LATEST))
-    sender = Sender(cluster)
+    producer_id, epoch = idempotent_producer(cluster)
+    sender = Sender(cluster, producer_id=producer_id, epoch=epoch)
     for place in places:
         for _, located, _ in Reader(cluster, place.topic, place.partition, 0, ends[place]).responses():
             content = memoryview(located.data)
             for row in located.table:
                 if not row[ATTRIBUTES] & CONTROL:
-                    sender.send(target, place.partition, content[row[AT] : row[TO]])
+                    batch = bytearray(content[row[AT] : row[TO]])
+                    batch[:8] = bytes(8)  # its base offset, which is the broker's to give
+                    sender.send(target, place.partition, batch)
     sender.flush()
 
 

@@ -276,3 +276,24 @@ def test_arrow_transform_runs_in_the_source_and_shuffles_only_blobs(
     pipeline = replace(copy(), transforms=()).map_arrow(shout)
     pipeline.run(available_now=True)
     assert delivered(pipeline, embedded) == sorted(value.upper() for value in expected(60))
+
+
+@pytest.mark.parametrize("by", ["sql", "map_arrow"])
+def test_short_ranges_of_many_partitions_share_tasks_and_keep_every_record_and_its_order(
+    copy: Make, embedded: str, by: str
+) -> None:
+    records, partitions = 24_000, 40
+    assert records > progress.SMALL_BATCH_ROWS, "one task would read it all"
+
+    def by_partition(batch: Any) -> Any:
+        import pyarrow as pa
+
+        return pa.record_batch({"key": batch.column("partition").cast(pa.string()), "value": batch.column("value")})
+
+    made = copy(records, partitions, "SELECT CAST(partition AS STRING) AS key, value FROM input")
+    pipeline = made if by == "sql" else replace(made, transforms=()).map_arrow(by_partition)
+    pipeline.run(available_now=True)
+    found: dict[str, list[str]] = {}
+    for key, value in consume(embedded, f"{pipeline.name}-out"):
+        found.setdefault(key or "", []).append(value or "")
+    assert found == {str(p): [f"value {i}" for i in range(p, records, partitions)] for p in range(partitions)}
