@@ -43,7 +43,8 @@ def four_columns(batch: Any) -> Any:
 def pipeline(arguments: list[str]) -> Any:
     kind, level, servers, source, target, name, scratch, per_batch = arguments[:8]
     master = arguments[8] if len(arguments) > 8 else "local[2]"
-    options = {"maxOffsetsPerTrigger": per_batch} if int(per_batch) else {}
+    # By records, or else by bytes, as it is by default.
+    options = {"maxOffsetsPerTrigger": per_batch, "maxBytesPerTrigger": "none"} if int(per_batch) else {}
     # As a transform that columns cannot do would run: every record a row of Spark's JVM.
     spark = SPARK | ({COLUMNS: "false"} if kind.endswith("rows") else {})
     if not master.startswith("local"):
