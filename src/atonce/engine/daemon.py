@@ -17,8 +17,8 @@ from typing import Any
 # No thread may exist when the daemon forks: OpenBLAS and OpenMP would start theirs on import.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
-# Arrow would give a buffer's memory back to the system after 10 ms, and to touch new memory costs as much as to fill it.
-# What a task reads next needs the same buffers again.
+# Arrow would give a buffer's memory back to the system after 10 ms, and to touch new memory costs as much as filling
+# it. What a task reads next needs the same buffers again.
 os.environ.setdefault("MIMALLOC_PURGE_DELAY", "2000")
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3

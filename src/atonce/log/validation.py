@@ -95,6 +95,8 @@ def _check_size(header: BatchHeader, config: LogConfig) -> None:
 
 
 def _check_client(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int) -> None:
+    if header.base_offset != 0:
+        raise InvalidRecord(f"a batch with base offset {header.base_offset} in a Produce request; a producer says 0")
     if header.is_control:
         raise InvalidRecord("a control batch in a Produce request; only the transaction coordinator writes them")
     if header.is_log_append_time:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from atonce.client.errors import TopicMissing
+from atonce.client.errors import BrokerRefused, TopicMissing
 from atonce.client.produce import Sender, idempotent_producer
 from atonce.client.transaction import Transaction
 from atonce.errors import AttemptAborted, InvariantError, UndeliverableRow, UsageError
@@ -146,6 +146,17 @@ def test_idempotence_needs_all_acks(cluster: LossyCluster) -> None:
 def test_bytes_that_are_no_batch_are_not_sent(cluster: LossyCluster) -> None:
     with pytest.raises(InvariantError, match="not one whole record batch"):
         Sender(cluster).send("t", 0, blobs(range(10))[0][:-1])
+
+
+def test_the_broker_refuses_a_batch_that_says_where_it_stands(cluster: LossyCluster) -> None:
+    """As one that was fetched and not taken apart: offsets are the broker's to give."""
+    topic, blob = fresh_topic(cluster.servers), bytearray(next(iter(blobs(range(10)))))
+    blob[7] = 1
+    sender = idempotent(cluster)
+    with pytest.raises(BrokerRefused, match="error 87"):
+        sender.send(topic, 0, blob)
+        sender.flush()
+    assert read_values(cluster, topic) == []
 
 
 def test_a_missing_topic_is_named(cluster: LossyCluster) -> None:
