@@ -85,7 +85,7 @@ def copy(
 
     Example: atonce bench copy --peers spark,java --rounds 3
     """
-    from atonce.bench.copy import RATE, Work, copy_contestants
+    from atonce.bench.copy import RATE, Work, copy_contestants, warm_up
     from atonce.bench.judge import Judge
     from atonce.bench.report import Report, note_ratios
     from atonce.bench.results import summaries
@@ -101,6 +101,8 @@ def copy(
             servers=where, source="bench-copy", partitions=partitions, records=records, warm=records // 3,
             size=size, per_batch=per_batch, brokers=pids,
         )  # fmt: skip
+        tell("warming the broker: the input goes through it once, unopened")
+        warm_up(work)
         runs = contest(copy_contestants(work, chosen), rounds)
         judge.delete("bench-copy")
     parameters = {"broker": servers or broker, "records": records, "size": size, "batch": per_batch, "rounds": rounds}

@@ -209,6 +209,8 @@ class KafkaOpenSink:
         errand = {**errand, "spooled": self._spool.usable()}
         try:
             report = Attempt(batch, self._jobs, self.encoder(), self._task, errand).run(watch)
+            if mode == "transaction":
+                self._spool.keep(report.complete_runs())
         except BaseException:
             self._spool.distrust()
             raise

@@ -187,6 +187,11 @@ class Report:
     tallies: tuple[SlotTally, ...]
     notes: tuple[dict[str, Any], ...]
 
+    def complete_runs(self) -> set[int]:
+        """Executions of the encoder that have ended, as their footers say, and whose every blob was sent."""
+        ended = {run for tally in self.tallies for run in tally.expected}
+        return set() if self.notes else ended
+
 
 def read_reports(rows: Iterable[Any]) -> Report:
     rows = list(rows)

@@ -3,6 +3,10 @@
 Through Spark's shuffle every byte would cross two sockets, the JVM and a file of its own. A spooled blob is written
 once and mapped by its sender. The reference goes through the shuffle as before, so stages, retries and the adding up
 (`kafka_tally`) are the same; only the bytes take another way. One file per execution of the encoder, named by its run.
+
+Files are written over by later runs, because new memory costs more than filling it does, where a machine is virtual.
+That is allowed only for runs of which every sender under a lease has reported, footers and all (`keep`): their writer
+has closed its file, and whoever still maps it, an attempt that came too late, gets no lease to send what it sees.
 """
 
 from __future__ import annotations
@@ -10,8 +14,10 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import shutil
 import socket
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +30,8 @@ SETTING = "spark.atonce.spool"
 """A directory that every executor sees. Where all of Spark is on one machine there is one without being told."""
 WORTH_BYTES = 64 << 10
 """Less than this travels with the rows: a file would cost more than it saves."""
+KEPT_BYTES = 1 << 30
+_FREE = "free-"
 
 
 class Spool:
@@ -37,6 +45,7 @@ class Spool:
         parent = named or self._context._temp_dir
         Path(parent).mkdir(parents=True, exist_ok=True)
         self.folder = tempfile.mkdtemp(prefix="atonce-spool-", dir=parent)
+        self._named = named is not None
         local = self._context.master == "local" or self._context.master.startswith("local[")
         self._sure = bool(named or local)
         self._shared: bool | None = True if self._sure else None if repeatable else False
@@ -55,16 +64,28 @@ class Spool:
         if not self._sure:
             self._shared = False
 
+    def keep(self, runs: Iterable[int]) -> None:
+        """Let later runs write over the files of these: nobody may write to them or send from them any more."""
+        if self._named:
+            return  # it may be on a network, where another machine can still hold the old content
+        for run in runs:
+            file = _file(self.folder, run)
+            with contextlib.suppress(FileNotFoundError):  # it had too little for a file
+                file.rename(file.with_name(_FREE + file.name))
+
     def sweep(self) -> None:
         """Remove what an attempt left: between attempts nobody needs it. What is still mapped lives until unmapped."""
+        kept = 0
         with contextlib.suppress(FileNotFoundError):
             for file in Path(self.folder).iterdir():
-                file.unlink(missing_ok=True)
+                size = file.stat().st_size if file.name.startswith(_FREE) else KEPT_BYTES + 1
+                if kept + size > KEPT_BYTES:
+                    file.unlink(missing_ok=True)
+                else:
+                    kept += size
 
     def remove(self) -> None:
-        self.sweep()
-        with contextlib.suppress(OSError):
-            Path(self.folder).rmdir()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _is_here(host: str) -> bool:
@@ -105,11 +126,19 @@ class SpoolWriter:
 
     def _write(self, content: memoryview) -> None:
         if self._fd is None:
-            self._fd = os.open(_file(self._folder or "", self._run), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            self._fd = self._open(Path(self._folder or ""))
         while content:
             written = os.pwrite(self._fd, content, self._end)
             self._end += written
             content = content[written:]
+
+    def _open(self, folder: Path) -> int:
+        mine = _file(str(folder), self._run)
+        for free in folder.glob(f"{_FREE}*"):
+            with contextlib.suppress(FileNotFoundError):  # another run was faster; only one can rename it
+                free.rename(mine)
+                return os.open(mine, os.O_WRONLY)
+        return os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
     def close(self) -> None:
         if self._fd is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from atonce.errors import AttemptAborted
 from atonce.sinks.kafka_blobs import Encoder, Targets
-from atonce.sinks.spool import WORTH_BYTES, SpoolReader, SpoolWriter
+from atonce.sinks.spool import WORTH_BYTES, Spool, SpoolReader, SpoolWriter
 
 LARGE = WORTH_BYTES
 
@@ -59,6 +59,76 @@ def test_a_spool_that_is_gone_or_too_short_makes_the_batch_run_again(tmp_path: P
         SpoolReader(str(tmp_path)).view(7, 0, 1)
     with pytest.raises(AttemptAborted, match="knows no spool"):
         SpoolReader(None).view(7, 0, 1)
+
+
+class Context:
+    """As much of Spark as the driver's side looks at."""
+
+    master = "local[2]"
+
+    def __init__(self, folder: Path) -> None:
+        self._temp_dir = str(folder)
+        self.sparkContext = self
+        self.conf: dict[str, str] = {}
+
+
+def names(spool: Spool) -> set[str]:
+    return {file.name for file in Path(spool.folder).iterdir()}
+
+
+def written(spool: Spool, run: int, content: bytes) -> SpoolWriter:
+    writer = SpoolWriter(spool.folder, run)
+    assert writer.put(blobs(content)) is not None
+    writer.close()
+    return writer
+
+
+def test_only_the_files_of_complete_runs_are_written_over_and_then_hold_what_was_written_last(tmp_path: Path) -> None:
+    spool = Spool(Context(tmp_path), repeatable=True)
+    written(spool, 1, b"a" * 2 * LARGE)
+    written(spool, 2, b"b" * LARGE)
+    inode = (Path(spool.folder) / f"{1:016x}").stat().st_ino
+    spool.keep([1, 99])
+    spool.sweep()
+    assert names(spool) == {f"free-{1:016x}"}
+    written(spool, 3, b"c" * LARGE)
+    assert names(spool) == {f"{3:016x}"}
+    assert (Path(spool.folder) / f"{3:016x}").stat().st_ino == inode
+    assert SpoolReader(spool.folder).view(3, 0, LARGE).to_pybytes() == b"c" * LARGE
+    with pytest.raises(AttemptAborted, match="cannot be read back"):
+        SpoolReader(spool.folder).view(1, 0, LARGE)
+    spool.remove()
+    assert not Path(spool.folder).exists()
+
+
+def test_two_runs_never_write_into_one_file(tmp_path: Path) -> None:
+    spool = Spool(Context(tmp_path), repeatable=True)
+    written(spool, 1, b"a" * LARGE)
+    spool.keep([1])
+    for run, content in ((2, b"b"), (3, b"c")):
+        written(spool, run, content * LARGE)
+    reader = SpoolReader(spool.folder)
+    assert [reader.view(run, 0, LARGE).to_pybytes()[:1] for run in (2, 3)] == [b"b", b"c"]
+
+
+def test_no_more_is_kept_than_is_worth_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atonce.sinks.spool.KEPT_BYTES", 2 * LARGE)
+    spool = Spool(Context(tmp_path), repeatable=True)
+    for run in (1, 2, 3):
+        written(spool, run, b"a" * LARGE)
+    spool.keep([1, 2, 3])
+    spool.sweep()
+    assert len(names(spool)) == 2
+
+
+def test_a_directory_that_was_named_may_be_a_network_s_and_is_not_written_over(tmp_path: Path) -> None:
+    context = Context(tmp_path)
+    context.conf["spark.atonce.spool"] = str(tmp_path)
+    spool = Spool(context, repeatable=True)
+    written(spool, 1, b"a" * LARGE)
+    spool.keep([1])
+    spool.sweep()
+    assert names(spool) == set()
 
 
 def test_an_encoder_with_a_spool_gives_the_same_batches_as_one_without(tmp_path: Path) -> None:
