@@ -13,7 +13,9 @@ from kafka.protocol.producer import ProduceRequest
 from atonce.apache.kafka import ApacheKafka
 from atonce.client.admin import create_topic, describe_topic
 from atonce.client.cluster import Cluster
+from atonce.client.errors import LEADER_MOVED, TryAgain
 from atonce.client.hanging import abort_hanging, find_hanging
+from atonce.client.retry import retry
 from atonce.errors import UsageError
 
 
@@ -43,8 +45,15 @@ def write(cluster: Cluster, topic: str, producer_id: int) -> None:
         topic_data=[kind(name=topic, partition_data=[data])],
         max_version=11,  # from 12 on the broker would add the partition to the transaction itself
     )
-    answer = cluster.call(request, node=cluster.leader(topic, 0))
-    assert answer.responses[0].partition_responses[0].error_code == 0
+
+    def ask() -> int:
+        answer = cluster.call(request, node=cluster.leader(topic, 0))
+        code: int = answer.responses[0].partition_responses[0].error_code
+        if code in LEADER_MOVED:
+            raise TryAgain("the partition was made a moment ago, and its leader does not know it yet")
+        return code
+
+    assert retry(ask, limit_ms=10_000) == 0
 
 
 def test_hanging_transaction_is_found_and_aborted(careless: Cluster) -> None:
