@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 DEFAULT_MAX_BYTES = 4 << 20
 MAX_WAIT_MS = 500
 RESPONSE_TIMEOUT_MS = 30_000
+NO_PROGRESS_MS = 60_000
 EMPTY_FETCHES = 2
 ASKED_AHEAD = 4
 """Ranges asked for at once, each over a connection of its own: a topic may have hundreds of partitions."""
@@ -59,7 +60,7 @@ def fetch_all(
     isolation: str = "read_committed",
     headers: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
-    timeout_ms: int = 60_000,
+    timeout_ms: int = NO_PROGRESS_MS,
     fail_on_data_loss: bool = True,
 ) -> Iterator[Any]:
     """Every visible record of each (topic, partition, start, end), as `pa.RecordBatch`es (see SCHEMA).
@@ -107,7 +108,7 @@ class Reader:
         end: int,
         isolation: str = "read_committed",
         max_bytes: int = DEFAULT_MAX_BYTES,
-        timeout_ms: int = 60_000,
+        timeout_ms: int = NO_PROGRESS_MS,
         fail_on_data_loss: bool = True,
     ) -> None:
         self._cluster, self.place, self._start, self.end = cluster, TopicPartition(topic, partition), start, end

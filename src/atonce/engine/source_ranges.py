@@ -13,6 +13,11 @@ from itertools import pairwise
 
 from atonce.client.offsets import TopicPartition
 
+TASK_ROWS = 50_000
+"""Ranges shorter than this share a task, because starting one costs about what so many records cost."""
+TASKS_KEPT = 16
+"""But never so many of them that fewer tasks than this are left: there may be cores, and records may be large."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
@@ -68,12 +73,6 @@ def cut(parts: list[Range], *, at_least: int | None = None, max_records: int | N
         for piece in ([part] if part in small else _pieces(part, max(1, round(part.size * tasks / size))))
     ]
     return sorted(result)
-
-
-TASK_ROWS = 50_000
-"""Ranges shorter than this share a task, because starting one costs about what so many records cost."""
-TASKS_KEPT = 16
-"""But never so many of them that fewer tasks than this are left: there may be cores, and records may be large."""
 
 
 def packed(parts: list[Range]) -> list[tuple[Range, ...]]:

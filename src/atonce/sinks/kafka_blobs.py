@@ -48,7 +48,9 @@ BLOB_ARROW = pa.schema(
     ]
 )
 _BLOB_BYTES = 128 << 10
+"""A record batch of this size is worth a request of its own."""
 _MOST_BYTES = 16 << 20
+"""Most that is gathered for that, however many partitions there are."""
 _RECORD_OVERHEAD = 100
 """Bytes a record and its batch take besides key, value and headers, generously."""
 
@@ -113,7 +115,7 @@ class Encoder:
         yield _footers(run)
 
     def _enough(self) -> int:
-        """How many bytes to encode at once: a record batch per target partition, each worth a request of its own."""
+        """How many bytes to encode at once, so that every target partition gets a record batch worth sending."""
         partitions = sum(self.targets.partitions.values())
         return max(ENOUGH_BYTES if self.whole else 0, min(_BLOB_BYTES * partitions, _MOST_BYTES))
 

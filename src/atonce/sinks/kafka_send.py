@@ -189,8 +189,7 @@ class Report:
 
     def complete_runs(self) -> set[int]:
         """Executions of the encoder that have ended, as their footers say, and whose every blob was sent."""
-        ended = {run for tally in self.tallies for run in tally.expected}
-        return set() if self.notes else ended
+        return set() if self.notes else {run for tally in self.tallies for run in tally.expected}
 
 
 def read_reports(rows: Iterable[Any]) -> Report:

@@ -31,6 +31,7 @@ SETTING = "spark.atonce.spool"
 WORTH_BYTES = 64 << 10
 """Less than this travels with the rows: a file would cost more than it saves."""
 KEPT_BYTES = 1 << 30
+"""Most that is kept to be written over; and nothing where the disk has less than this left."""
 _FREE = "free-"
 
 
@@ -70,19 +71,20 @@ class Spool:
             return  # it may be on a network, where another machine can still hold the old content
         for run in runs:
             file = _file(self.folder, run)
-            with contextlib.suppress(FileNotFoundError):  # it had too little for a file
+            with contextlib.suppress(OSError):  # it had too little for a file, say; it only saves time
                 file.rename(file.with_name(_FREE + file.name))
 
     def sweep(self) -> None:
         """Remove what an attempt left: between attempts nobody needs it. What is still mapped lives until unmapped."""
-        kept = 0
         with contextlib.suppress(FileNotFoundError):
+            room = KEPT_BYTES if shutil.disk_usage(self.folder).free >= KEPT_BYTES else 0
             for file in Path(self.folder).iterdir():
-                size = file.stat().st_size if file.name.startswith(_FREE) else KEPT_BYTES + 1
-                if kept + size > KEPT_BYTES:
-                    file.unlink(missing_ok=True)
-                else:
-                    kept += size
+                with contextlib.suppress(FileNotFoundError):  # a task left over has just taken it
+                    size = file.stat().st_size
+                    if file.name.startswith(_FREE) and size <= room:
+                        room -= size
+                    else:
+                        file.unlink()
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

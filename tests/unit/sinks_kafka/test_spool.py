@@ -121,6 +121,15 @@ def test_no_more_is_kept_than_is_worth_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(names(spool)) == 2
 
 
+def test_nothing_is_kept_where_the_disk_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atonce.sinks.spool.KEPT_BYTES", 1 << 62)
+    spool = Spool(Context(tmp_path), repeatable=True)
+    written(spool, 1, b"a" * LARGE)
+    spool.keep([1])
+    spool.sweep()
+    assert names(spool) == set()
+
+
 def test_a_directory_that_was_named_may_be_a_network_s_and_is_not_written_over(tmp_path: Path) -> None:
     context = Context(tmp_path)
     context.conf["spark.atonce.spool"] = str(tmp_path)
