@@ -56,6 +56,7 @@ def train(draft: str) -> None:
 
     from atonce.broker.embedded import Broker
     from atonce.engine import session as sessions
+    from atonce.engine.checkpoint_manager import quick_on_a_local_disk
     from atonce.engine.columnar_plan import on_columns
     from atonce.engine.pruning import used_columns
     from atonce.engine.source import source_schema
@@ -77,7 +78,8 @@ def train(draft: str) -> None:
         for name, df in (("plain", lines), ("stateful", lines.groupBy("value").count()), ("ours", records)):
             writer = df.writeStream.outputMode("update" if name == "stateful" else "append")
             writer = writer.foreachBatch(lambda batch, _: batch.coalesce(1).collect() and None)
-            query = writer.option("checkpointLocation", f"{folder}/{name}").trigger(availableNow=True).start()
+            with quick_on_a_local_disk(spark, folder):
+                query = writer.option("checkpointLocation", f"{folder}/{name}").trigger(availableNow=True).start()
             query.awaitTermination()
     # The archive is written while the JVM ends, so its end is waited for.
     gateway = spark.sparkContext._gateway

@@ -25,10 +25,17 @@ class Files(Protocol):
 
 
 def files_at(root: str, spark: Any) -> Files:
+    if not on_local_disk(root, spark):
+        return HadoopFiles(root, spark)
+    return LocalFiles(Path(unquote(urlparse(root).path) if urlparse(root).scheme else root))
+
+
+def on_local_disk(root: str, spark: Any) -> bool:
+    """A path without a scheme is where Hadoop's default says, which on many clusters is not the driver's disk."""
     scheme = urlparse(root).scheme
-    if scheme in ("", "file"):
-        return LocalFiles(Path(unquote(urlparse(root).path) if scheme else root))
-    return HadoopFiles(root, spark)
+    if not scheme and spark is not None:
+        scheme = urlparse(str(_hadoop(spark).get("fs.defaultFS", "file:///"))).scheme
+    return scheme in ("", "file")
 
 
 class LocalFiles:
@@ -70,7 +77,7 @@ class HadoopFiles:
     def __init__(self, root: str, spark: Any) -> None:
         self._jvm = spark._jvm
         self.root = self._jvm.org.apache.hadoop.fs.Path(root)
-        self._fs = self.root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self._fs = self.root.getFileSystem(_hadoop(spark))
 
     def read(self, path: str) -> str | None:
         target = self._path(path)
@@ -107,3 +114,7 @@ class HadoopFiles:
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.root, path) if path else self.root
+
+
+def _hadoop(spark: Any) -> Any:
+    return spark._jsparkSession.sessionState().newHadoopConf()

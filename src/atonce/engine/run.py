@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atonce.engine.checkpoint import Checkpoint
+from atonce.engine.checkpoint_manager import quick_on_a_local_disk
 from atonce.engine.delivery import Deliverer, Stopping
 from atonce.engine.locate import locate
 from atonce.engine.mirror import Mirror
@@ -141,7 +142,8 @@ class Run:
         writer = writer.option("checkpointLocation", self.job.checkpoint).outputMode(self.job.mode or default_mode(df))
         if self.job.trigger:
             writer = writer.trigger(**self.job.trigger)
-        self.query = writer.start()
+        with quick_on_a_local_disk(self._spark, self.job.checkpoint):
+            self.query = writer.start()
         return self.query
 
     def wait(self) -> None:
