@@ -1,4 +1,7 @@
-"""Runs contestants one after another, alternating: A B C, A B C, … so that a slow minute hits all of them alike."""
+"""Runs contestants one after another, alternating: A B C, B C A, … so that a slow minute hits all of them alike.
+
+Each round begins with another one, so that nobody always follows the same one, and inherits what that left behind.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ def alternate(contestants: Sequence[Contestant], rounds: int, tell: Callable[[st
     """Every run, in the order they took place. One that fails has its problem noted and does not stop the others."""
     runs: list[Run] = []
     for number in range(1, rounds + 1):
-        for contestant in contestants:
+        first = (number - 1) % max(1, len(contestants))
+        for contestant in [*contestants[first:], *contestants[:first]]:
             tell(f"round {number}/{rounds}: {contestant.name}")
             try:
                 run = replace(contestant.run(), contestant=contestant.name, round=number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ PARTITIONS = (1, 4, 16, 64)
 HISTORY = 9
 SMALL_BATCHES = 1_000
 COLD_RECORDS = 1_000
-LONGER_ON_A_CLUSTER = 3
+LONGER_ON_A_CLUSTER = 4
 """Executors are JVMs of their own and each sees half of the tasks: they are warm only after ten batches or so."""
 
 
@@ -37,10 +38,13 @@ def _partitions(base: Work, judge: Judge) -> Iterator[Contestant]:
 
 def _cluster(base: Work, judge: Judge) -> Iterator[Contestant]:
     records = base.records * LONGER_ON_A_CLUSTER
-    work = replace(base, source="growth-cluster", records=records, warm=records * 6 // 10)
+    work = replace(base, source="growth-cluster", records=records, warm=records * 2 // 3)
     _fill(judge, work)
     yield _copy("4 partitions, local[2]", work)
-    yield Contestant("4 partitions, Spark standalone, two workers", lambda: _on_cluster(work))
+    for cores in dict.fromkeys((1, os.cpu_count() or 1)):
+        words = f"{cores} core{'s' if cores > 1 else ''} each"
+        label = f"4 partitions, Spark standalone, two workers, {words}"
+        yield Contestant(label, lambda cores=cores: _on_cluster(work, cores))  # type: ignore[misc]
 
 
 def _history(base: Work, judge: Judge) -> Iterator[Contestant]:
@@ -77,11 +81,11 @@ def _copy(label: str, work: Work) -> Contestant:
     return Contestant(label, lambda: measure(work, ours("arrow", "effectively-once")))
 
 
-def _on_cluster(work: Work) -> Run:
-    """As many cores as local[2] has: one in each worker."""
+def _on_cluster(work: Work, cores: int) -> Run:
+    """One core each makes as many tasks at once as local[2] has; the machine's own number is a worker's default."""
     from atonce.apache.spark_cluster import SparkCluster
 
-    with SparkCluster(2, cores=1, memory="1g") as cluster:
+    with SparkCluster(2, cores=cores, memory="1g") as cluster:
         return measure(work, ours("arrow", "effectively-once", cluster.master))
 
 

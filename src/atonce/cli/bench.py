@@ -58,8 +58,9 @@ Partitions = Annotated[int, typer.Option(min=1, help="Partitions of input and ou
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write results here as JSON.")]
 HtmlFile = Annotated[Path | None, typer.Option("--html", help="Write a page with charts here.")]
 
-# Nothing is killed here, and a broker that a busy machine holds up must not be taken for dead.
-UNHURRIED = {"broker.session.timeout.ms": "18000"}
+# Nothing is killed here, and a broker that a busy machine holds up must not be taken for dead. What one contestant has
+# written is gone before the next one writes, not a minute later: its memory may be needed.
+UNHURRIED = {"broker.session.timeout.ms": "18000", "log.segment.delete.delay.ms": "1000"}
 ALL_PEERS = ("spark", "librdkafka", "java", "streams", "streams-1s", "flink", "quix")
 
 

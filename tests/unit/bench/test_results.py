@@ -18,28 +18,6 @@ def run(contestant: str, rate: float, others: float = 0.0, number: int = 1) -> R
     return Run(contestant=contestant, round=number, figures={"records/s": rate}, others=others)
 
 
-def test_contestants_take_turns_in_every_round() -> None:
-    order: list[str] = []
-
-    def named(name: str) -> Contestant:
-        def once() -> Run:
-            order.append(name)
-            return run("", 1.0)
-
-        return Contestant(name, once)
-
-    runs = alternate([named("a"), named("b")], 3, lambda words: None)
-    assert order == ["a", "b"] * 3
-    assert [(each.contestant, each.round) for each in runs] == [
-        ("a", 1),
-        ("b", 1),
-        ("a", 2),
-        ("b", 2),
-        ("a", 3),
-        ("b", 3),
-    ]
-
-
 def test_a_contestant_that_fails_is_noted_and_the_others_go_on() -> None:
     def fails() -> Run:
         raise AtOnceError("it fell over")
