@@ -64,6 +64,10 @@ class UndeliverableRow(RefusedError):
     """Whether the message already says where in the input the row stands."""
 
 
+class TransformFailed(RefusedError):
+    """The user's own function raised an error; nothing of its batch was recorded as delivered."""
+
+
 class CorruptLogError(RefusedError):
     """A log is damaged before its recovery point; file and position are in the message."""
 

@@ -18,6 +18,10 @@ from typing import Any
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
+_PYSPARK_OF = ".pyspark"
+"""Beside each archive, the path of the PySpark that it was made for."""
+
+
 def archive_file() -> Path:
     """Where the archive for this PySpark and this Java is kept, whether it is there or not."""
     import pyspark
@@ -25,7 +29,7 @@ def archive_file() -> Path:
     from atonce.local.java import find_java
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    fits = f"{Path(pyspark.__file__).parent} {pyspark.__version__} {find_java().home}"
+    fits = f"{_pyspark()} {pyspark.__version__} {find_java().home}"
     return cache / "atonce" / "class-archive" / f"{hashlib.sha256(fits.encode()).hexdigest()[:16]}.jsa"
 
 
@@ -48,7 +52,23 @@ def make() -> Path:
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
+    file.with_suffix(_PYSPARK_OF).write_text(_pyspark())
+    remove_orphans(file.parent)
     return file
+
+
+def remove_orphans(folder: Path) -> None:
+    """An archive takes 180 MB, and nobody can use it any more when the environment that it was made for is gone."""
+    for note in folder.glob(f"*{_PYSPARK_OF}"):
+        if not Path(note.read_text()).exists():
+            note.with_suffix(".jsa").unlink(missing_ok=True)
+            note.unlink(missing_ok=True)
+
+
+def _pyspark() -> str:
+    import pyspark
+
+    return str(Path(pyspark.__file__).parent)
 
 
 def train(draft: str) -> None:

@@ -20,11 +20,11 @@ from atonce.engine.resume import Beginning, planned_words, refuse_recreated, ref
 from atonce.engine.source import register
 from atonce.engine.statefulness import default_mode, is_stateful
 from atonce.errors import (
-    AtOnceError,
     LedgerMismatch,
     NeedsRows,
     RefusedError,
     RetriableError,
+    TransformFailed,
     UndeliverableRow,
     UsageError,
 )
@@ -302,7 +302,8 @@ class Run:
         return UndeliverableRow(f"input {topic!r} partition {partition} offset {found[1]}: {failure}")
 
     def _in_our_words(self, failure: BaseException) -> BaseException:
-        if isinstance(failure, AtOnceError) or not _from_spark(failure):
+        theirs = _from_spark(failure) or isinstance(failure, TransformFailed)
+        if not theirs:
             return failure
         told = RefusedError(
             f"a batch of {self.job.name!r} failed: {in_words(failure)}. Nothing of it was recorded as delivered. "

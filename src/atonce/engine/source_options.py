@@ -17,7 +17,7 @@ from atonce.client.config import Properties, connection_settings
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, isolation_level
 from atonce.errors import UsageError
 
-DEFAULT_MAX_BYTES_PER_TRIGGER = 256 << 20
+DEFAULT_MAX_BYTES_PER_TRIGGER = 512 << 20
 DEFAULT_FETCH_BYTES = 4 << 20
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
@@ -38,7 +38,7 @@ OPTIONS = {
     "minOffsetsPerTrigger": "Wait until there are so many, but no longer than `maxTriggerDelay`.",
     "maxTriggerDelay": "Such as `30s`, `15m`, `1h`. Default: 15m.",
     "maxBytesPerTrigger": "About so many bytes in one micro-batch, so that it fits a transaction: `64m`, `1g`, `none`. "
-    "Default: 256m. Spark's connector does not have it.",
+    "Default: 512m. Spark's connector does not have it.",
     "minPartitions": "Split the offset ranges into at least so many Spark tasks. Default: one task a partition; short "
     "ranges share one.",
     "maxRecordsPerPartition": "Split them so that no task has more offsets than this.",

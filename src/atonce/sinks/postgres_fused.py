@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from atonce.errors import AtOnceError, TransformFailed
 from atonce.sinks.arrow_transform import as_declared, transformed
 from atonce.sinks.postgres_task import CopyTask
 
@@ -28,5 +30,15 @@ class FusedTask:
         declared = to_arrow_schema(self.schema, timezone="UTC")
         names = [column.name for column in self.task.columns]
         for batch in batches:
-            for rows in transformed(self.transform, batch):
+            for rows in self._transformed(batch):
                 yield as_declared(rows, declared).select(names)
+
+    def _transformed(self, batch: Any) -> Iterator[Any]:
+        """Their own error gets a name of ours, so that the driver is told: a second attempt would only be refused."""
+        try:
+            yield from transformed(self.transform, batch)
+        except AtOnceError:
+            raise
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            raise TransformFailed(f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})") from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -108,6 +110,24 @@ def test_a_worker_killed_in_the_middle_of_its_rows_leaves_none_of_them_and_the_r
     replace(pipeline, arrow=dies_once).run(available_now=True)
     assert marker.exists()
     assert query(f"SELECT id FROM {name} ORDER BY id") == [(i,) for i in range(12)]
+
+
+def test_the_users_own_error_is_told_where_spark_retries_tasks(
+    pipeline: atonce.Pipeline, name: str, postgres_url: str, scratch: Path, query: Callable[[str], list[Any]]
+) -> None:
+    """Not the refusal of the second attempt, which Spark reports because it came last."""
+    script = Path(__file__).with_name("failing_transform.py")
+    ended = subprocess.run(
+        [sys.executable, str(script), name, str(pipeline.source.servers), postgres_url, str(scratch / "checkpoint")],
+        env={**os.environ, "PYTHONPATH": str(script.parents[3])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    told = ended.stdout.splitlines()[-1]
+    assert told.startswith(f"RefusedError: a batch of '{name}' failed: LookupError: no such currency: XYZ ("), told
+    assert "failing_transform.py:16" in told
+    assert query(f"SELECT count(*) FROM {name}") == [(0,)]
 
 
 def test_a_row_that_the_server_refuses_is_named_by_partition_and_offset(

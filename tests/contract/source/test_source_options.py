@@ -23,7 +23,7 @@ def test_the_defaults_are_those_of_sparks_connector_but_for_isolation_and_bytes(
     assert (batch.starting, batch.ending) == (Bound(everywhere=EARLIEST), Bound(everywhere=LATEST))
     assert stream.fail_on_data_loss and not stream.headers
     assert stream.isolation == "read_committed"
-    assert stream.max_offsets is None and stream.max_bytes == 256 << 20
+    assert stream.max_offsets is None and stream.max_bytes == 512 << 20
 
 
 def test_option_names_are_case_insensitive() -> None:
