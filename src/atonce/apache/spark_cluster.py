@@ -64,6 +64,12 @@ class SparkCluster:
         """Numbers of the workers that were started and not killed by us."""
         return sorted(self._workers)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Roots of the process trees of master and workers; executors are among the workers' descendants."""
+        children = [*([self._master] if self._master else []), *self._workers.values()]
+        return tuple(child.leash_pid for child in children)
+
     def worker_pid(self, number: int) -> int:
         return self._workers[number].pid
 

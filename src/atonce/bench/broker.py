@@ -72,9 +72,9 @@ def measure(start: Callable[[], Any], records: int, size: int) -> Run:
             judge.create(topic, 4)
         judge.fill("warm", min(records, 100_000), size)
         judge.count("warm")
-        meter = Meter(pid).start()
+        meter = Meter([pid]).start()
         # This process makes the load and started the broker: what neither uses is the others'.
-        both = Meter(os.getpid()).start()
+        both = Meter([os.getpid()]).start()
         try:
             begin = time.monotonic()
             judge.fill("bulk", records, size)

@@ -38,6 +38,8 @@ class Work:
     size: int
     per_batch: int
     brokers: tuple[int, ...] = ()
+    cluster: tuple[int, ...] = ()
+    """Processes that work for the contestant beside those that it starts itself."""
     timeout_s: float = 600.0
 
 
@@ -87,7 +89,7 @@ def run_until(
     try:
         log = scratch / "contestant.log"
         with Child(launch(work, target, name, scratch), env=peers.environment(), log=log, cwd=scratch) as child:
-            meter = Meter(child.leash_pid, list(work.brokers)).start()
+            meter = Meter([child.leash_pid, *work.cluster], list(work.brokers)).start()
             try:
                 steps = judge.watch(target, records, work.timeout_s, lambda: stopped_early(child, log), settle_s)
             finally:

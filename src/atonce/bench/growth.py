@@ -86,7 +86,7 @@ def _on_cluster(work: Work, cores: int) -> Run:
     from atonce.apache.spark_cluster import SparkCluster
 
     with SparkCluster(2, cores=cores, memory="1g") as cluster:
-        return measure(work, ours("arrow", "effectively-once", cluster.master))
+        return measure(replace(work, cluster=cluster.pids), ours("arrow", "effectively-once", cluster.master))
 
 
 def _many(work: Work) -> Run:

@@ -52,7 +52,7 @@ def measure(work: Work, pace: Pace, launch: Launch) -> Run:
     try:
         log = scratch / "contestant.log"
         with Child(launch(mine, target, name, scratch), env=peers.environment(), log=log, cwd=scratch) as child:
-            meter = Meter(child.leash_pid, list(work.brokers)).start()
+            meter = Meter([child.leash_pid], list(work.brokers)).start()
             writer.start()
             try:
                 begin, ages = _read(work.servers, target, work.partitions, pace, lambda: stopped_early(child, log))

@@ -43,8 +43,8 @@ class _Sample:
 class Meter:
     """Samples from `start` to `stop`; `cost` answers for any stretch in between."""
 
-    def __init__(self, root: int, brokers: list[int] | None = None) -> None:
-        self._root, self._brokers = root, brokers or []
+    def __init__(self, roots: list[int], brokers: list[int] | None = None) -> None:
+        self._roots, self._brokers = roots, brokers or []
         self._samples: list[_Sample] = []
         self._peaks: list[tuple[float, float]] = []
         self._java: set[int] = set()
@@ -87,10 +87,10 @@ class Meter:
             self._sample()
             turn += 1
             if turn % 4 == 0:
-                self._peaks.append((time.monotonic(), sum(_proportional_mb(pid) for pid in self._tree(self._root))))
+                self._peaks.append((time.monotonic(), sum(_proportional_mb(pid) for pid in self._own())))
 
     def _sample(self) -> None:
-        used = {pid: _cpu_s(pid) for pid in self._tree(self._root)}
+        used = {pid: _cpu_s(pid) for pid in self._own()}
         own = sum(used.values())
         jvm = sum(seconds for pid, seconds in used.items() if self._is_java(pid))
         broker = sum(_cpu_s(pid) for root in self._brokers for pid in self._tree(root))
@@ -118,6 +118,9 @@ class Meter:
             a.broker_s + (b.broker_s - a.broker_s) * part,
             a.machine_s + (b.machine_s - a.machine_s) * part,
         )
+
+    def _own(self) -> list[int]:
+        return [pid for root in self._roots for pid in self._tree(root)]
 
     @staticmethod
     def _tree(root: int) -> list[int]:

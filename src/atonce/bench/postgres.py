@@ -60,7 +60,7 @@ def measure(load: Load, level: str, kind: str) -> Run:
         with psycopg.connect(load.url, autocommit=True) as database:
             log = scratch / "contestant.log"
             with Child(command, env=peers.environment(), log=log, cwd=scratch) as child:
-                meter = Meter(child.leash_pid, list(load.brokers)).start()
+                meter = Meter([child.leash_pid], list(load.brokers)).start()
                 try:
                     _wait(database, table, load, lambda: stopped_early(child, log))
                 finally:

@@ -23,7 +23,7 @@ def test_cpu_of_a_child_process_that_has_ended_is_still_counted() -> None:
         "time.sleep(30)\n"
     )
     with Child([sys.executable, "-c", program]) as child:
-        meter = Meter(child.leash_pid).start()
+        meter = Meter([child.leash_pid]).start()
         begin = time.monotonic()
         child.wait_for_line("burnt", 30)
         seen = time.monotonic()
@@ -39,7 +39,7 @@ def test_cpu_of_a_child_process_that_has_ended_is_still_counted() -> None:
 def test_a_sleeping_process_costs_next_to_nothing() -> None:
     with Child([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(30)"]) as child:
         child.wait_for_line("up", 30)
-        meter = Meter(child.leash_pid).start()
+        meter = Meter([child.leash_pid]).start()
         begin = time.monotonic()
         while time.monotonic() < begin + 0.6:
             time.sleep(0.1)
@@ -49,7 +49,7 @@ def test_a_sleeping_process_costs_next_to_nothing() -> None:
 
 
 def test_rate_is_taken_from_the_end_of_the_warm_up_to_the_last_step() -> None:
-    meter = Meter(os.getpid()).start()
+    meter = Meter([os.getpid()]).start()
     meter.stop()
     work = Work(servers="", source="", partitions=1, records=400, warm=100, size=50, per_batch=0)
     steps = [Point(0.0, 0), Point(10.0, 100), Point(11.0, 300), Point(12.0, 400)]
@@ -60,7 +60,7 @@ def test_rate_is_taken_from_the_end_of_the_warm_up_to_the_last_step() -> None:
 
 
 def test_a_single_step_has_no_rate_and_says_what_to_change() -> None:
-    meter = Meter(os.getpid()).start()
+    meter = Meter([os.getpid()]).start()
     meter.stop()
     work = Work(servers="", source="", partitions=1, records=100, warm=50, size=50, per_batch=0)
     try:
