@@ -7,7 +7,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from atonce.bench import peers
@@ -40,6 +40,8 @@ class Work:
     brokers: tuple[int, ...] = ()
     cluster: tuple[int, ...] = ()
     """Processes that work for the contestant beside those that it starts itself."""
+    leftovers: list[str] = field(default_factory=list)
+    """Outputs of the contestants before (`outputs`); shared by all works of a benchmark."""
     timeout_s: float = 600.0
 
 
@@ -60,6 +62,20 @@ def warm_up(work: Work) -> None:
     """A broker that has just started is slower for its first gigabyte or two, to the cost of whoever comes first."""
     with run_until(work, _relay, work.records):
         pass
+
+
+@contextmanager
+def outputs(servers: str) -> Iterator[list[str]]:
+    """Output topics that were judged: each goes when the next contestant begins to write, and the last one at the end.
+
+    A virtual machine gives free memory back to its host, and to get it again costs more than filling it. Deleted any
+    sooner, the memory would still be there for whoever starts quickly, and no longer for whoever takes 20 s.
+    """
+    topics: list[str] = []
+    try:
+        yield topics
+    finally:
+        Judge(servers).delete(*topics)
 
 
 Figures = Callable[[Work, list[Point], Meter], dict[str, float]]
@@ -86,18 +102,25 @@ def run_until(
     target = f"{name}-out"
     scratch = scratch_directory("bench")
     judge.create(target, work.partitions)
+
+    def make_room() -> None:
+        judge.delete(*work.leftovers)
+        work.leftovers.clear()
+
     try:
         log = scratch / "contestant.log"
         with Child(launch(work, target, name, scratch), env=peers.environment(), log=log, cwd=scratch) as child:
             meter = Meter([child.leash_pid, *work.cluster], list(work.brokers)).start()
             try:
-                steps = judge.watch(target, records, work.timeout_s, lambda: stopped_early(child, log), settle_s)
+                steps = judge.watch(
+                    target, records, work.timeout_s, lambda: stopped_early(child, log), make_room, settle_s
+                )
             finally:
                 meter.stop()
             child.kill()
         yield target, steps, meter
     finally:
-        judge.delete(target)
+        work.leftovers.extend(judge.topics(name))
         shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -135,10 +158,12 @@ def stopped_early(child: Child, log: Path) -> None:
         raise NotDelivered(f"it ended too early. Its last words: {words}")
 
 
-def ours(kind: str, level: str, master: str = "local[2]") -> Launch:
+def ours(kind: str, level: str, master: str = "local[2]", run_in: str | None = None) -> Launch:
+    """`run_in`: a topic that the same session copies first, in small batches (`subject`)."""
+
     def launch(work: Work, target: str, name: str, scratch: Path) -> list[str]:
         arguments = [kind, level, work.servers, work.source, target, name, str(scratch), str(work.per_batch), master]
-        return [sys.executable, "-m", "atonce.bench.subject", *arguments]
+        return [sys.executable, "-m", "atonce.bench.subject", *arguments, *([run_in] if run_in else [])]
 
     return launch
 

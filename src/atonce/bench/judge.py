@@ -53,8 +53,15 @@ class Judge:
             time.sleep(POLL_S)
 
     def delete(self, *topics: str) -> None:
+        if not topics:
+            return
         for outcome in self._admin.delete_topics(list(topics)).values():
             outcome.result(30)
+
+    def topics(self, prefix: str) -> list[str]:
+        """Those whose name begins so."""
+        found = _patiently(lambda: self._admin.list_topics(timeout=10).topics)
+        return sorted(topic for topic in found if topic.startswith(prefix))
 
     def fill(self, topic: str, records: int, size: int) -> None:
         """Keyed records of `size` bytes of value, lower-case letters, so that upper-casing has work to do."""
@@ -105,9 +112,18 @@ class Judge:
         return total
 
     def watch(
-        self, topic: str, records: int, timeout_s: float, alive: Callable[[], None], settle_s: float = 1.5
+        self,
+        topic: str,
+        records: int,
+        timeout_s: float,
+        alive: Callable[[], None],
+        first: Callable[[], None],
+        settle_s: float = 1.5,
     ) -> list[Point]:
-        """Every step of the visible output until all of it is there; `alive` raises when the contestant has died."""
+        """Every step of the visible output until all of it is there.
+
+        `alive` raises when the contestant has died; `first` is called when its first output is there.
+        """
         begun = time.monotonic()
         steps = [Point(begun, 0)]
         while True:
@@ -116,6 +132,8 @@ class Judge:
             count = self.visible(topic)
             if count > steps[-1].records:
                 steps.append(Point(now, count))
+                if len(steps) == 2:
+                    first()
             elif steps[-1].records >= records and now - steps[-1].at > settle_s:
                 return steps
             if now - begun > timeout_s:

@@ -2,7 +2,7 @@
 
 Arguments: kind (arrow, dataframe, rows, postgres-arrow, postgres or postgres-rows), level, servers, input topic, output
 topic or database URL, name, scratch directory, records per micro-batch (0: the default admission by bytes), and
-optionally Spark's master.
+optionally Spark's master, and a topic to run in with: it is copied first, in small batches, by the same session.
 """
 
 from __future__ import annotations
@@ -40,6 +40,17 @@ def four_columns(batch: Any) -> Any:
     )
 
 
+RUN_IN_BATCH = 40_000
+"""Large enough for all the steps that a large batch takes."""
+
+
+def run_in(arguments: list[str]) -> None:
+    """The steps of a micro-batch a hundred times over: a stream's JVMs are warm, and a cluster has several of them."""
+    kind, level, servers, _, target, name, scratch, _, master, topic = arguments
+    first = [kind, level, servers, topic, f"{target}-run-in", f"{name}-run-in", f"{scratch}/run-in"]
+    pipeline([*first, str(RUN_IN_BATCH), master]).run(available_now=True)
+
+
 def pipeline(arguments: list[str]) -> Any:
     kind, level, servers, source, target, name, scratch, per_batch = arguments[:8]
     master = arguments[8] if len(arguments) > 8 else "local[2]"
@@ -68,4 +79,6 @@ def pipeline(arguments: list[str]) -> Any:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 10:
+        run_in(sys.argv[1:])
     pipeline(sys.argv[1:]).run()

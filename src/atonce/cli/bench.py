@@ -58,8 +58,8 @@ Partitions = Annotated[int, typer.Option(min=1, help="Partitions of input and ou
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write results here as JSON.")]
 HtmlFile = Annotated[Path | None, typer.Option("--html", help="Write a page with charts here.")]
 
-# Nothing is killed here, and a broker that a busy machine holds up must not be taken for dead. What one contestant has
-# written is gone before the next one writes, not a minute later: its memory may be needed.
+# Nothing is killed here, and a broker that a busy machine holds up must not be taken for dead. What is deleted is gone
+# a second later, not a minute: its memory is needed.
 UNHURRIED = {"broker.session.timeout.ms": "18000", "log.segment.delete.delay.ms": "1000"}
 ALL_PEERS = ("spark", "librdkafka", "java", "streams", "streams-1s", "flink", "quix")
 
@@ -86,13 +86,13 @@ def copy(
 
     Example: atonce bench copy --peers spark,java --rounds 3
     """
-    from atonce.bench.copy import RATE, Work, copy_contestants, warm_up
+    from atonce.bench.copy import RATE, Work, copy_contestants, outputs, warm_up
     from atonce.bench.judge import Judge
     from atonce.bench.report import Report, note_ratios
     from atonce.bench.results import summaries
 
     chosen = contestants_of(peers, ours, (*ALL_PEERS, "relay"))
-    with running_broker(servers, broker) as (where, pids):
+    with running_broker(servers, broker) as (where, pids), outputs(where) as leftovers:
         judge = Judge(where)
         judge.create("bench-copy", partitions)
         tell(f"filling the input with {records:,} records of {size} B")
@@ -100,7 +100,7 @@ def copy(
         per_batch = batch or records // 3
         work = Work(
             servers=where, source="bench-copy", partitions=partitions, records=records, warm=records // 3,
-            size=size, per_batch=per_batch, brokers=pids,
+            size=size, per_batch=per_batch, brokers=pids, leftovers=leftovers,
         )  # fmt: skip
         tell("warming the broker: the input goes through it once, unopened")
         warm_up(work)
@@ -215,13 +215,13 @@ def price(
 
     Example: atonce bench price --batches 1000000 --sizes 100
     """
-    from atonce.bench.copy import Work
+    from atonce.bench.copy import Work, outputs, warm_up
     from atonce.bench.judge import Judge
     from atonce.bench.price import price_contestants, prices
     from atonce.bench.report import Report
     from atonce.bench.results import summaries
 
-    with running_broker(servers, broker) as (where, pids):
+    with running_broker(servers, broker) as (where, pids), outputs(where) as leftovers:
         judge = Judge(where)
         works = []
         for size in (number(text, "--sizes") for text in sizes.split(",")):
@@ -232,10 +232,11 @@ def price(
             works += [
                 Work(
                     servers=where, source=topic, partitions=4, records=count, warm=count // 3, size=size,
-                    per_batch=max(1, number(text, "--batches") // share), brokers=pids,
+                    per_batch=max(1, number(text, "--batches") // share), brokers=pids, leftovers=leftovers,
                 )
                 for text in batches.split(",")
             ]  # fmt: skip
+        warm_up(works[0])
         runs = contest(list(price_contestants(works)), rounds)
     notes = [
         f"{case}: effectively-once is {share:.1%} slower than {weaker}"
@@ -259,16 +260,16 @@ def growth(
 
     Example: atonce bench growth --records 1000000 --parts cluster,cold
     """
-    from atonce.bench.copy import Work
+    from atonce.bench.copy import Work, outputs
     from atonce.bench.growth import PARTS, growth_contestants
     from atonce.bench.judge import Judge
     from atonce.bench.report import Report
 
     wanted = chosen_names(parts, tuple(PARTS))
-    with running_broker(servers, broker) as (where, pids):
+    with running_broker(servers, broker) as (where, pids), outputs(where) as leftovers:
         base = Work(
             servers=where, source="", partitions=4, records=records, warm=records // 3, size=100,
-            per_batch=records // 3, brokers=pids,
+            per_batch=records // 3, brokers=pids, leftovers=leftovers,
         )  # fmt: skip
         runs = contest(growth_contestants(base, Judge(where), wanted), rounds)
     parameters = {"broker": servers or broker, "records": records, "rounds": rounds}

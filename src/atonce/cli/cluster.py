@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from typing import Annotated
@@ -33,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 def cluster(
     workers: Annotated[int, typer.Option(help="How many workers.")] = 2,
-    cores: Annotated[int, typer.Option(help="Cores per worker.")] = 1,
+    cores: Annotated[int, typer.Option(min=0, help="Cores per worker; 0: all of this machine, as Spark does.")] = 0,
     memory: Annotated[str, typer.Option(help="Memory per worker, as Spark writes it.")] = "1g",
     listen: Annotated[str, typer.Option(help="HOST:PORT of the master; port 0 picks a free one.")] = "127.0.0.1:0",
 ) -> None:
@@ -41,7 +42,8 @@ def cluster(
 
     if not re.fullmatch(r"[1-9]\d*[kmgt]b?", memory.lower()):
         raise UsageError(f"--memory wants a size as Spark writes it, such as 512m or 2g, got {memory!r}")
-    with stoppable(), SparkCluster(workers, cores=cores, memory=memory, listen=listen) as running:
+    each = cores or os.cpu_count() or 1
+    with stoppable(), SparkCluster(workers, cores=each, memory=memory, listen=listen) as running:
         announce(running.master)
         told: set[str] = set()
 

@@ -92,6 +92,11 @@ _LATE_COMPILERS = (
 )
 """Java's thresholds, five to ten times as high. What runs for each record passes them within a batch; what runs while
 Spark starts does not, and compiling it took longer than it ever saved."""
+_ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
+"""A JVM that only plans has no loop worth optimizing: the second compiler would take a third of its CPU."""
+_SOON = "-XX:Tier3InvocationThreshold=30 -XX:Tier3MinInvocationThreshold=15 -XX:Tier3CompileThreshold=300"
+"""An executor without rows runs the same few steps for each task, minutes apart at worst, and never exits soon: with
+Java's own thresholds (200 calls) they stay interpreted for hundreds of tasks."""
 _LONGEST_SOCKET_FOLDER = 60
 """A Unix socket's path has room for about 100 bytes, and Spark adds a name of 42. Executors of a cluster keep TCP: how
 long the path of their temporary directory is, only they know."""
@@ -163,11 +168,9 @@ def settings(master: str, conf: Mapping[str, str] | None = None, *, sees_rows: b
         chosen.get("spark.driver.extraJavaOptions", ""),
         f"-Dlog4j2.configurationFile=file:{scratch}/log4j2.properties -Djava.io.tmpdir={scratch}",
     ]
-    # A JVM that only plans has no loop worth optimizing: the second compiler would take a third of its CPU.
-    compilers = _LATE_COMPILERS if sees_rows else "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
-    java.append(compilers)
+    java.append(_LATE_COMPILERS if sees_rows else _ONE_COMPILER)
     if not master.startswith("local"):
-        chosen["spark.executor.extraJavaOptions"] = compilers
+        chosen["spark.executor.extraJavaOptions"] = _LATE_COMPILERS if sees_rows else f"{_ONE_COMPILER} {_SOON}"
     else:
         java.append(class_archive_options())
         if len(str(scratch)) <= _LONGEST_SOCKET_FOLDER:

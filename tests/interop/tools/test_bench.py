@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atonce.bench.copy import LAUNCHERS, Work, measure
+from atonce.bench.copy import LAUNCHERS, Work, measure, outputs
 from atonce.bench.judge import Judge, NotDelivered
 
 RECORDS = 60_000
@@ -22,7 +22,11 @@ def work(embedded: str) -> Iterator[Work]:
     judge = Judge(embedded)
     judge.create(topic, 4)
     judge.fill(topic, RECORDS, 100)
-    yield Work(servers=embedded, source=topic, partitions=4, records=RECORDS, warm=RECORDS // 3, size=100, per_batch=0)
+    with outputs(embedded) as leftovers:
+        yield Work(
+            servers=embedded, source=topic, partitions=4, records=RECORDS, warm=RECORDS // 3, size=100, per_batch=0,
+            leftovers=leftovers,
+        )  # fmt: skip
     judge.delete(topic)
 
 
@@ -36,6 +40,22 @@ def test_a_loop_over_librdkafka_is_measured(work: Work) -> None:
     figures = measure(work, launch).figures
     assert figures["records/s"] > 0 and figures["CPU s per million"] > 0
     assert figures["delivered twice"] == 0
+
+
+def test_an_output_goes_when_the_next_contestant_writes_and_the_last_one_at_the_end(work: Work) -> None:
+    """Its memory is used again at once, by whoever comes next, however long that one takes to start."""
+    judge = Judge(work.servers)
+    before = set(judge.topics("bench-"))
+    _, launch = LAUNCHERS["librdkafka"]
+    with outputs(work.servers) as leftovers:
+        mine = replace(work, leftovers=leftovers)
+        measure(mine, launch)
+        first = set(leftovers)
+        assert first and first == set(judge.topics("bench-")) - before
+        measure(mine, launch)
+        second = set(judge.topics("bench-")) - before
+        assert second == set(leftovers) and not second & first
+    assert set(judge.topics("bench-")) == before
 
 
 def test_a_contestant_that_ends_at_once_has_no_result(work: Work) -> None:

@@ -36,6 +36,24 @@ def test_cpu_of_a_child_process_that_has_ended_is_still_counted() -> None:
     assert cost.peak_mb > 1 or cost.elapsed_s < 1.5
 
 
+def test_processes_beside_the_contestants_own_are_counted_as_its_cost() -> None:
+    """A cluster is started before the contestant that runs on it, and not by it."""
+    program = BURN.format(seconds=0.6) + "print('burnt', flush=True)\ntime.sleep(30)\n"
+    with Child([sys.executable, "-c", "import time; time.sleep(30)"]) as child:
+        meter = Meter([child.leash_pid]).start()
+        with Child([sys.executable, "-c", program]) as cluster:
+            both = Meter([child.leash_pid, cluster.leash_pid]).start()
+            begin = time.monotonic()
+            cluster.wait_for_line("burnt", 30)
+            while both.cost(begin, time.monotonic()).cpu_s < 0.5 and time.monotonic() < begin + 30:
+                time.sleep(0.05)
+            both.stop()
+            meter.stop()
+            end = time.monotonic()
+        assert both.cost(begin, end).cpu_s >= 0.5
+        assert meter.cost(begin, end).cpu_s < 0.2
+
+
 def test_a_sleeping_process_costs_next_to_nothing() -> None:
     with Child([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(30)"]) as child:
         child.wait_for_line("up", 30)

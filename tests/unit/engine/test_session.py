@@ -39,6 +39,15 @@ def test_a_jvm_that_sees_no_rows_compiles_less() -> None:
     assert "-XX:TieredStopAtLevel=1" in settings("local[2]", sees_rows=False)["spark.driver.extraJavaOptions"]
 
 
+def test_executors_that_see_no_rows_compile_their_few_steps_soon() -> None:
+    """They run the same steps for each task; the driver's start has many that run only once."""
+    made = settings("spark://127.0.0.1:7077", sees_rows=False)
+    assert "-XX:TieredStopAtLevel=1" in made["spark.executor.extraJavaOptions"]
+    assert "-XX:Tier3InvocationThreshold=30" in made["spark.executor.extraJavaOptions"]
+    assert "-XX:Tier3InvocationThreshold=30" not in made["spark.driver.extraJavaOptions"]
+    assert "spark.executor.extraJavaOptions" not in settings("local[2]", sees_rows=False)
+
+
 def test_a_garbage_collector_of_the_user_takes_the_place_of_ours() -> None:
     """A JVM that is told of two does not start."""
     for sees_rows in (True, False):
