@@ -8,6 +8,9 @@ from atonce.bench.results import Summary
 
 WIDTH, LABEL, BAR, GAP, RIGHT = 860, 330, 22, 10, 110
 OURS, THEIRS, INK, FAINT = "#2563eb", "#9ca3af", "#111827", "#6b7280"
+THEIR_NAMES = (
+    "Spark 4.2", "librdkafka", "Java", "Kafka Streams", "Flink", "Quix", "Apache", "plain", "the broker's own limit",
+)  # fmt: skip
 
 
 def bars(found: list[Summary], figure: str, title: str) -> str:
@@ -40,7 +43,7 @@ def bars(found: list[Summary], figure: str, title: str) -> str:
 
 
 def is_ours(contestant: str) -> bool:
-    return not contestant.startswith(("Spark 4.2", "librdkafka", "Java", "Kafka Streams", "Apache", "plain"))
+    return not contestant.startswith(THEIR_NAMES)
 
 
 def number(value: float) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from atonce.bench.contest import Contestant
-from atonce.bench.copy import RATE, Work, measure, ours
-from atonce.bench.results import Summary
+from atonce.bench.copy import MEGABYTES, RATE, Work, measure, ours
+from atonce.bench.curve import curve
+from atonce.bench.results import Spread, Summary
 
 LEVELS = ("none", "at-least-once", "effectively-once")
+_LABEL = re.compile(r"(?P<level>[\w-]+), batches of (?P<batch>[\d,]+), (?P<size>\d+) B")
 
 
 def price_contestants(works: list[Work], levels: tuple[str, ...] = LEVELS) -> Iterator[Contestant]:
@@ -32,3 +35,15 @@ def prices(found: list[Summary]) -> list[tuple[str, str, float]]:
         for weaker in ("none", "at-least-once")
         if "effectively-once" in mine and weaker in mine
     ]
+
+
+def curves(found: list[Summary]) -> list[str]:
+    """Throughput over batch size, a line per level, as SVG; one drawing per record size."""
+    lines: dict[int, dict[str, list[tuple[float, Spread]]]] = {}
+    for summary in found:
+        label = _LABEL.fullmatch(summary.contestant)
+        if label and MEGABYTES in summary.figures:
+            of_size = lines.setdefault(int(label["size"]), {})
+            batch = float(label["batch"].replace(",", ""))
+            of_size.setdefault(label["level"], []).append((batch, summary.figures[MEGABYTES]))
+    return [curve(of_size, f"MB/s, records of {size} B", "records per micro-batch") for size, of_size in lines.items()]

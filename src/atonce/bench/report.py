@@ -32,6 +32,8 @@ class Report:
     parameters: dict[str, Any]
     runs: list[Run]
     notes: list[str] = field(default_factory=list)
+    drawings: list[str] = field(default_factory=list)
+    """SVG of this benchmark's own, before the bars that every one has."""
     date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     @property
@@ -78,7 +80,8 @@ class Report:
         facts = {**machine(), **versions(), **{key: str(value) for key, value in self.parameters.items()}}
         head = "".join(f"<th>{escape(column)}</th>" for column in self.columns())
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows())
-        charts = "".join(f"<p>{bars(self.summaries, key, key)}</p>" for key in self.figures()[:4])
+        drawn = [*self.drawings, *(bars(self.summaries, key, key) for key in self.figures()[:4])]
+        charts = "".join(f"<p>{drawing}</p>" for drawing in drawn)
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         listed = ", ".join(f"{escape(key)} {escape(str(value))}" for key, value in facts.items())
         return (

@@ -217,7 +217,7 @@ def price(
     """
     from atonce.bench.copy import Work, outputs, warm_up
     from atonce.bench.judge import Judge
-    from atonce.bench.price import price_contestants, prices
+    from atonce.bench.price import curves, price_contestants, prices
     from atonce.bench.report import Report
     from atonce.bench.results import summaries
 
@@ -243,7 +243,10 @@ def price(
         for case, weaker, share in prices(summaries(runs))
     ]
     parameters = {"broker": servers or broker, "records": records, "rounds": rounds}
-    finish(Report(bench="price", parameters=parameters, runs=runs, notes=notes), json, html)
+    report = Report(
+        bench="price", parameters=parameters, runs=runs, notes=notes, drawings=curves(summaries(runs))
+    )  # fmt: skip
+    finish(report, json, html)
 
 
 @commands.command()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import xml.dom.minidom
+from dataclasses import replace
 from pathlib import Path
 
 from atonce.bench.chart import bars
 from atonce.bench.contest import Contestant, alternate
-from atonce.bench.price import prices
+from atonce.bench.price import curves, prices
 from atonce.bench.report import Report, note_ratios
 from atonce.bench.results import Run, summaries
 from atonce.errors import AtOnceError
@@ -47,6 +48,22 @@ def test_price_compares_levels_of_the_same_case_only() -> None:
     ]
     ((case, weaker, share),) = prices(summaries(runs))
     assert (case, weaker, round(share, 3)) == ("batches of 10, 100 B", "none", 0.04)
+
+
+def test_the_price_is_drawn_as_a_line_per_level_over_batch_sizes_for_each_record_size() -> None:
+    runs = [
+        replace(run(f"{level}, batches of {batch:,}, {size} B", 1.0), figures={"MB/s": rate})
+        for size in (100, 1000)
+        for batch, rate in ((1_000, 10.0), (100_000, 40.0))
+        for level in ("none", "effectively-once")
+    ]
+    drawn = [xml.dom.minidom.parseString(each) for each in curves(summaries(runs))]
+    assert len(drawn) == 2
+    for drawing in drawn:
+        lines = drawing.getElementsByTagName("polyline")
+        assert len(lines) == 2
+        (x1, y1), (x2, y2) = [map(float, point.split(",")) for point in lines[0].getAttribute("points").split()]
+        assert x1 < x2 and y1 > y2  # more to the right, and higher up
 
 
 def test_ratios_are_taken_against_the_named_base() -> None:
