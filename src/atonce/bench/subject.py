@@ -58,8 +58,6 @@ def pipeline(arguments: list[str]) -> Any:
     options = {"maxOffsetsPerTrigger": per_batch, "maxBytesPerTrigger": "none"} if int(per_batch) else {}
     # As a transform that columns cannot do would run: every record a row of Spark's JVM.
     spark = SPARK | ({COLUMNS: "false"} if kind.endswith("rows") else {})
-    if not master.startswith("local"):
-        spark |= {"spark.python.unix.domain.socket.enabled": "true"}  # as docs/how-to/cluster.md says
     begun = atonce.Pipeline(
         name, guarantee=level, checkpoint=str(Path(scratch) / "checkpoint"), master=master, spark=spark
     ).read(atonce.Kafka(source, servers=servers, options=options))

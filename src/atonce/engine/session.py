@@ -97,9 +97,13 @@ _ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
 _SOON = "-XX:Tier3InvocationThreshold=30 -XX:Tier3MinInvocationThreshold=15 -XX:Tier3CompileThreshold=300"
 """An executor without rows runs the same few steps for each task, minutes apart at worst, and never exits soon: with
 Java's own thresholds (200 calls) they stay interpreted for hundreds of tasks."""
+_SOCKETS = "spark.python.unix.domain.socket.enabled"
+"""Over TCP every small message to a Python worker waits 40 ms for a delayed acknowledgement (Nagle)."""
 _LONGEST_SOCKET_FOLDER = 60
-"""A Unix socket's path has room for about 100 bytes, and Spark adds a name of 42. Executors of a cluster keep TCP: how
-long the path of their temporary directory is, only they know."""
+"""A Unix socket's path has room for about 100 bytes, and Spark adds a name of 42."""
+_SHORT_FOLDER = "/tmp"
+"""For the sockets of a standalone cluster, whose workers are ordinary machines. On YARN and Kubernetes executors keep
+TCP: what they may write to, only they know."""
 
 
 def session(
@@ -171,11 +175,13 @@ def settings(master: str, conf: Mapping[str, str] | None = None, *, sees_rows: b
     java.append(_LATE_COMPILERS if sees_rows else _ONE_COMPILER)
     if not master.startswith("local"):
         chosen["spark.executor.extraJavaOptions"] = _LATE_COMPILERS if sees_rows else f"{_ONE_COMPILER} {_SOON}"
+        if master.startswith("spark://"):
+            chosen[_SOCKETS] = "true"
+            chosen["spark.python.unix.domain.socket.dir"] = _SHORT_FOLDER
     else:
         java.append(class_archive_options())
         if len(str(scratch)) <= _LONGEST_SOCKET_FOLDER:
-            # Over TCP every small message to a Python worker waits 40 ms for a delayed acknowledgement (Nagle).
-            chosen["spark.python.unix.domain.socket.enabled"] = "true"
+            chosen[_SOCKETS] = "true"
     chosen.update(conf or {})
     # The user's options come last, so that the JVM takes theirs; ours are still needed (where logs and scratch go).
     theirs = (conf or {}).get("spark.driver.extraJavaOptions", "")

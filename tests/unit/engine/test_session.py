@@ -17,7 +17,9 @@ def test_workers_are_talked_to_over_unix_sockets_where_their_path_is_short_enoug
     """A path that is too long would keep every Python worker from starting."""
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
     assert settings("local[2]")[SOCKETS] == "true"
-    assert SOCKETS not in settings("spark://127.0.0.1:7077")
+    assert settings("spark://127.0.0.1:7077")[SOCKETS] == "true"
+    assert settings("spark://127.0.0.1:7077")["spark.python.unix.domain.socket.dir"] == "/tmp"
+    assert SOCKETS not in settings("yarn") and SOCKETS not in settings("k8s://https://cluster:6443")
     deep = tmp_path / ("d" * 60)
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))
