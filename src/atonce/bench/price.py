@@ -22,6 +22,12 @@ def price_contestants(works: list[Work], levels: tuple[str, ...] = LEVELS) -> It
             yield Contestant(label, lambda work=work, level=level: measure(work, ours("arrow", level)))  # type: ignore[misc]
 
 
+def whole_batches(records: int, per_batch: int) -> int:
+    """Rounded up, for a warm-up. Without a transaction a batch becomes visible bit by bit while it is sent: if the
+    warm-up ended in the middle of one, the rest of it would count with the time of its sending alone."""
+    return -(-records // per_batch) * per_batch
+
+
 def prices(found: list[Summary]) -> list[tuple[str, str, float]]:
     """(batches and size, weaker level, how much slower effectively-once is, as a share)."""
     rates: dict[str, dict[str, float]] = {}

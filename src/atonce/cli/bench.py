@@ -217,7 +217,7 @@ def price(
     """
     from atonce.bench.copy import Work, outputs, warm_up
     from atonce.bench.judge import Judge
-    from atonce.bench.price import curves, price_contestants, prices
+    from atonce.bench.price import curves, price_contestants, prices, whole_batches
     from atonce.bench.report import Report
     from atonce.bench.results import summaries
 
@@ -231,10 +231,10 @@ def price(
             judge.fill(topic, count, size)
             works += [
                 Work(
-                    servers=where, source=topic, partitions=4, records=count, warm=count // 3, size=size,
-                    per_batch=max(1, number(text, "--batches") // share), brokers=pids, leftovers=leftovers,
+                    servers=where, source=topic, partitions=4, records=count, warm=whole_batches(count // 3, per_batch),
+                    size=size, per_batch=per_batch, brokers=pids, leftovers=leftovers,
                 )
-                for text in batches.split(",")
+                for per_batch in (max(1, number(text, "--batches") // share) for text in batches.split(","))
             ]  # fmt: skip
         warm_up(works[0])
         runs = contest(list(price_contestants(works)), rounds)

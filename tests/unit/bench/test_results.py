@@ -9,7 +9,7 @@ from pathlib import Path
 
 from atonce.bench.chart import bars
 from atonce.bench.contest import Contestant, alternate
-from atonce.bench.price import curves, prices
+from atonce.bench.price import curves, prices, whole_batches
 from atonce.bench.report import Report, note_ratios
 from atonce.bench.results import Run, summaries
 from atonce.errors import AtOnceError
@@ -48,6 +48,12 @@ def test_price_compares_levels_of_the_same_case_only() -> None:
     ]
     ((case, weaker, share),) = prices(summaries(runs))
     assert (case, weaker, round(share, 3)) == ("batches of 10, 100 B", "none", 0.04)
+
+
+def test_a_warm_up_ends_with_a_batch() -> None:
+    """In the middle of one, what is sent without a transaction would look faster than it is."""
+    assert whole_batches(2_000_000, 500_000) == 2_000_000
+    assert whole_batches(4_666_666, 2_000_000) == 6_000_000
 
 
 def test_the_price_is_drawn_as_a_line_per_level_over_batch_sizes_for_each_record_size() -> None:
