@@ -104,8 +104,8 @@ def run_until(
     judge.create(target, work.partitions)
 
     def make_room() -> None:
-        judge.delete(*work.leftovers)
-        work.leftovers.clear()
+        gone, work.leftovers[:] = list(work.leftovers), []  # never twice: a topic that is not there cannot be deleted
+        judge.delete(*gone)
 
     try:
         log = scratch / "contestant.log"
@@ -120,8 +120,8 @@ def run_until(
             child.kill()
         yield target, steps, meter
     finally:
-        work.leftovers.extend(judge.topics(name))
         shutil.rmtree(scratch, ignore_errors=True)
+        work.leftovers.extend(judge.topics(name))  # last: it fails where the broker is gone
 
 
 def figures(work: Work, steps: list[Point], meter: Meter, delivered: int) -> Run:
