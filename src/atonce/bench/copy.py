@@ -41,7 +41,12 @@ class Work:
     cluster: tuple[int, ...] = ()
     """Processes that work for the contestant beside those that it starts itself."""
     leftovers: list[str] = field(default_factory=list)
-    """Outputs of the contestants before (`outputs`); shared by all works of a benchmark."""
+    """Outputs of the contestants before; shared by all works of a benchmark.
+
+    Each goes when the next contestant begins to write. A virtual machine gives free memory back to its host, and to get
+    it again costs more than filling it. Deleted any sooner, the memory would still be there for whoever starts quickly,
+    and no longer for whoever takes 20 s.
+    """
     timeout_s: float = 600.0
 
 
@@ -65,12 +70,8 @@ def warm_up(work: Work) -> None:
 
 
 @contextmanager
-def outputs(servers: str) -> Iterator[list[str]]:
-    """Output topics that were judged: each goes when the next contestant begins to write, and the last one at the end.
-
-    A virtual machine gives free memory back to its host, and to get it again costs more than filling it. Deleted any
-    sooner, the memory would still be there for whoever starts quickly, and no longer for whoever takes 20 s.
-    """
+def swept(servers: str) -> Iterator[list[str]]:
+    """Topics of a benchmark, deleted at its end, whatever ended it."""
     topics: list[str] = []
     try:
         yield topics
@@ -97,31 +98,43 @@ def run_until(
     work: Work, launch: Launch, records: int, settle_s: float = 1.5
 ) -> Iterator[tuple[str, list[Point], Meter]]:
     """A contestant into a fresh topic, killed when so many records are visible: (the topic, its steps, the cost)."""
+    with fresh_output(work) as (name, target, scratch):
+        log = scratch / "contestant.log"
+        with Child(launch(work, target, name, scratch), env=peers.environment(), log=log, cwd=scratch) as child:
+            steps, meter = watched(work, child, target, records, settle_s)
+            child.kill()
+        yield target, steps, meter
+
+
+@contextmanager
+def fresh_output(work: Work) -> Iterator[tuple[str, str, Path]]:
+    """For one run: a name that nobody had, a topic, and a directory that is gone afterwards."""
     judge = Judge(work.servers)
     name = f"bench-{uuid.uuid4().hex[:10]}"
     target = f"{name}-out"
     scratch = scratch_directory("bench")
     judge.create(target, work.partitions)
+    try:
+        yield name, target, scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        work.leftovers.extend(judge.topics(name))  # last: it fails where the broker is gone
+
+
+def watched(work: Work, child: Child, target: str, records: int, settle_s: float = 1.5) -> tuple[list[Point], Meter]:
+    """The steps in which so many records became visible, and what they cost."""
+    judge = Judge(work.servers)
 
     def make_room() -> None:
         gone, work.leftovers[:] = list(work.leftovers), []  # never twice: a topic that is not there cannot be deleted
         judge.delete(*gone)
 
+    meter = Meter([child.leash_pid, *work.cluster], list(work.brokers)).start()
     try:
-        log = scratch / "contestant.log"
-        with Child(launch(work, target, name, scratch), env=peers.environment(), log=log, cwd=scratch) as child:
-            meter = Meter([child.leash_pid, *work.cluster], list(work.brokers)).start()
-            try:
-                steps = judge.watch(
-                    target, records, work.timeout_s, lambda: stopped_early(child, log), make_room, settle_s
-                )
-            finally:
-                meter.stop()
-            child.kill()
-        yield target, steps, meter
+        steps = judge.watch(target, records, work.timeout_s, lambda: stopped_early(child), make_room, settle_s)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        work.leftovers.extend(judge.topics(name))  # last: it fails where the broker is gone
+        meter.stop()
+    return steps, meter
 
 
 def figures(work: Work, steps: list[Point], meter: Meter, delivered: int) -> Run:
@@ -151,10 +164,10 @@ def figures(work: Work, steps: list[Point], meter: Meter, delivered: int) -> Run
     )
 
 
-def stopped_early(child: Child, log: Path) -> None:
+def stopped_early(child: Child) -> None:
     """Raises when a contestant has ended by itself."""
     if not child.running:
-        words = log.read_text(errors="replace")[-800:] if log.exists() else ""
+        words = child.log.read_text(errors="replace")[-800:] if child.log and child.log.exists() else ""
         raise NotDelivered(f"it ended too early. Its last words: {words}")
 
 

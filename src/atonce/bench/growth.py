@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -26,26 +26,39 @@ LONGER_ON_A_CLUSTER = 4
 RUN_IN_RECORDS = 100 * RUN_IN_BATCH
 
 
-def growth_contestants(base: Work, judge: Judge, parts: Sequence[str]) -> list[Contestant]:
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Input topics, noted so that they can be deleted in the end."""
+
+    judge: Judge
+    topics: list[str]
+
+    def fill(self, work: Work) -> None:
+        self.judge.create(work.source, work.partitions)
+        self.topics.append(work.source)
+        self.judge.fill(work.source, work.records, work.size)
+
+
+def growth_contestants(base: Work, inputs: Inputs, parts: Sequence[str]) -> list[Contestant]:
     """Those of some parts. Fills every input first, so that nothing is produced while somebody is measured."""
     warming = replace(base, source="growth-warm-up")
-    _fill(judge, warming)
+    inputs.fill(warming)
     warm_up(warming)
-    return [contestant for part in parts for contestant in PARTS[part](base, judge)]
+    return [contestant for part in parts for contestant in PARTS[part](base, inputs)]
 
 
-def _partitions(base: Work, judge: Judge) -> Iterator[Contestant]:
+def _partitions(base: Work, inputs: Inputs) -> Iterator[Contestant]:
     for partitions in PARTITIONS:
         work = replace(base, source=f"growth-{partitions}", partitions=partitions)
-        _fill(judge, work)
+        inputs.fill(work)
         yield _copy(f"{partitions} partition{'s' if partitions > 1 else ''}", work)
 
 
-def _cluster(base: Work, judge: Judge) -> Iterator[Contestant]:
+def _cluster(base: Work, inputs: Inputs) -> Iterator[Contestant]:
     records = base.records * LONGER_ON_A_CLUSTER
     work = replace(base, source="growth-cluster", records=records, warm=records * 2 // 3)
-    _fill(judge, work)
-    _fill(judge, replace(base, source=RUN_IN, records=RUN_IN_RECORDS))
+    inputs.fill(work)
+    inputs.fill(replace(base, source=RUN_IN, records=RUN_IN_RECORDS))
     yield Contestant("4 partitions, local[2]", lambda: _run_in(work, "local[2]"))
     for cores in dict.fromkeys((1, os.cpu_count() or 1)):
         words = f"{cores} core{'s' if cores > 1 else ''} each"
@@ -53,32 +66,27 @@ def _cluster(base: Work, judge: Judge) -> Iterator[Contestant]:
         yield Contestant(label, lambda cores=cores: _on_cluster(work, cores))  # type: ignore[misc]
 
 
-def _history(base: Work, judge: Judge) -> Iterator[Contestant]:
+def _history(base: Work, inputs: Inputs) -> Iterator[Contestant]:
     work = replace(base, source="growth-long", records=base.records * LONG)
-    _fill(judge, work)
+    inputs.fill(work)
     yield Contestant(f"{work.records:,} records, batches of {work.per_batch:,}", lambda: _many(work))
 
 
-def _batches(base: Work, judge: Judge) -> Iterator[Contestant]:
+def _batches(base: Work, inputs: Inputs) -> Iterator[Contestant]:
     # A fifth more than counted, so that the first hundreds of batches, in which the JVM compiles, are not compared.
     per_batch = base.records * 4 // 5 // SMALL_BATCHES
     work = replace(base, source="growth-batches", per_batch=per_batch, warm=base.records // 5)
-    _fill(judge, work)
+    inputs.fill(work)
     yield Contestant(f"{SMALL_BATCHES:,} batches of {per_batch:,}", lambda: _many(work))
 
 
-def _cold(base: Work, judge: Judge) -> Iterator[Contestant]:
+def _cold(base: Work, inputs: Inputs) -> Iterator[Contestant]:
     work = replace(base, source="growth-cold", records=COLD_RECORDS)
-    _fill(judge, work)
+    inputs.fill(work)
     yield Contestant("`atonce run` from nothing", lambda: cold_start(work))
 
 
 PARTS = {"partitions": _partitions, "cluster": _cluster, "history": _history, "batches": _batches, "cold": _cold}
-
-
-def _fill(judge: Judge, work: Work) -> None:
-    judge.create(work.source, work.partitions)
-    judge.fill(work.source, work.records, work.size)
 
 
 def _copy(label: str, work: Work) -> Contestant:

@@ -55,7 +55,7 @@ def measure(work: Work, pace: Pace, launch: Launch) -> Run:
             meter = Meter([child.leash_pid], list(work.brokers)).start()
             writer.start()
             try:
-                begin, ages = _read(work.servers, target, work.partitions, pace, lambda: stopped_early(child, log))
+                begin, ages = _read(work.servers, target, work.partitions, pace, lambda: stopped_early(child))
             except NotDelivered as error:
                 words = log.read_text(errors="replace")[-500:].strip()
                 raise NotDelivered(f"{error}{f'. Its last words: {words}' if words else ''}") from None

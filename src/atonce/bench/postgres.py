@@ -62,7 +62,7 @@ def measure(load: Load, level: str, kind: str) -> Run:
             with Child(command, env=peers.environment(), log=log, cwd=scratch) as child:
                 meter = Meter([child.leash_pid], list(load.brokers)).start()
                 try:
-                    _wait(database, table, load, lambda: stopped_early(child, log))
+                    _wait(database, table, load, lambda: stopped_early(child))
                 finally:
                     meter.stop()
                 child.kill()

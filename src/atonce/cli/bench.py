@@ -86,15 +86,16 @@ def copy(
 
     Example: atonce bench copy --peers spark,java --rounds 3
     """
-    from atonce.bench.copy import RATE, Work, copy_contestants, outputs, warm_up
+    from atonce.bench.copy import RATE, Work, copy_contestants, swept, warm_up
     from atonce.bench.judge import Judge
     from atonce.bench.report import Report, note_ratios
     from atonce.bench.results import summaries
 
     chosen = contestants_of(peers, ours, (*ALL_PEERS, "relay"))
-    with running_broker(servers, broker) as (where, pids), outputs(where) as leftovers:
+    with running_broker(servers, broker) as (where, pids), swept(where) as inputs, swept(where) as leftovers:
         judge = Judge(where)
         judge.create("bench-copy", partitions)
+        inputs.append("bench-copy")
         tell(f"filling the input with {records:,} records of {size} B")
         judge.fill("bench-copy", records, size)
         per_batch = batch or records // 3
@@ -105,7 +106,6 @@ def copy(
         tell("warming the broker: the input goes through it once, unopened")
         warm_up(work)
         runs = contest(copy_contestants(work, chosen), rounds)
-        judge.delete("bench-copy")
     parameters = {"broker": servers or broker, "records": records, "size": size, "batch": per_batch, "rounds": rounds}
     notes = note_ratios(summaries(runs), RATE, "Spark 4.2")
     finish(Report(bench="copy", parameters=parameters, runs=runs, notes=notes), json, html)
@@ -204,44 +204,52 @@ def postgres(
 def price(
     servers: Servers = None,
     broker: BrokerOption = "apache",
-    rounds: Rounds = 3,
-    records: Records = 3_000_000,
+    rounds: Rounds = 9,
+    records: Annotated[
+        int, typer.Option(min=1000, help="Records per turn at 100 B; fewer where that is more than 20 batches.")
+    ] = 6_000_000,
     sizes: Annotated[str, typer.Option(help="Record sizes in bytes; larger ones get fewer records.")] = "100,1000",
     batches: Annotated[str, typer.Option(help="Records per micro-batch at 100 B.")] = "50000,250000,1000000",
     json: JsonFile = None,
     html: HtmlFile = None,
 ) -> None:
-    """What the word costs: the same pipeline under none, at-least-once and effectively-once.
+    """What the word costs: the same pipeline, in one session, under none, at-least-once and effectively-once in turn.
 
     Example: atonce bench price --batches 1000000 --sizes 100
     """
-    from atonce.bench.copy import Work, outputs, warm_up
+    from atonce.bench.copy import Work, swept, warm_up
     from atonce.bench.judge import Judge
-    from atonce.bench.price import curves, price_contestants, prices, whole_batches
+    from atonce.bench.price import curves, one_turn, price_contestants, prices
     from atonce.bench.report import Report
     from atonce.bench.results import summaries
+    from atonce.bench.turns import Session
 
-    with running_broker(servers, broker) as (where, pids), outputs(where) as leftovers:
+    lengths = [number(text, "--sizes") for text in sizes.split(",")]
+    per_batch = [number(text, "--batches") for text in batches.split(",")]
+    with running_broker(servers, broker) as (where, pids), swept(where) as inputs, swept(where) as leftovers:
         judge = Judge(where)
         works = []
-        for size in (number(text, "--sizes") for text in sizes.split(",")):
+        for size in lengths:
             share = max(size, 100) // 100
-            topic, count = f"bench-price-{size}", records // share
-            judge.create(topic, 4)
-            judge.fill(topic, count, size)
-            works += [
-                Work(
-                    servers=where, source=topic, partitions=4, records=count, warm=whole_batches(count // 3, per_batch),
-                    size=size, per_batch=per_batch, brokers=pids, leftovers=leftovers,
-                )
-                for per_batch in (max(1, number(text, "--batches") // share) for text in batches.split(","))
-            ]  # fmt: skip
+            for each in per_batch:
+                topic = f"bench-price-{size}-{each}"
+                base = Work(
+                    servers=where, source=topic, partitions=4, records=0, warm=0, size=size, per_batch=0,
+                    brokers=pids, leftovers=leftovers,
+                )  # fmt: skip
+                work = one_turn(base, records // share, max(1, each // share))
+                tell(f"filling an input with {work.records:,} records of {size} B")
+                judge.create(topic, 4)
+                inputs.append(topic)
+                judge.fill(topic, work.records, size)
+                works.append(work)
+        tell("warming the broker, and then the session: one turn each that does not count")
         warm_up(works[0])
-        runs = contest(list(price_contestants(works)), rounds)
-    notes = [
-        f"{case}: effectively-once is {share:.1%} slower than {weaker}"
-        for case, weaker, share in prices(summaries(runs))
-    ]
+        with Session() as session:
+            contestants = list(price_contestants(works, session))
+            contest(contestants, 1)
+            runs = contest(contestants, rounds)
+    notes = [str(price) for price in prices(runs)]
     parameters = {"broker": servers or broker, "records": records, "rounds": rounds}
     report = Report(
         bench="price", parameters=parameters, runs=runs, notes=notes, drawings=curves(summaries(runs))
@@ -263,18 +271,18 @@ def growth(
 
     Example: atonce bench growth --records 1000000 --parts cluster,cold
     """
-    from atonce.bench.copy import Work, outputs
-    from atonce.bench.growth import PARTS, growth_contestants
+    from atonce.bench.copy import Work, swept
+    from atonce.bench.growth import PARTS, Inputs, growth_contestants
     from atonce.bench.judge import Judge
     from atonce.bench.report import Report
 
     wanted = chosen_names(parts, tuple(PARTS))
-    with running_broker(servers, broker) as (where, pids), outputs(where) as leftovers:
+    with running_broker(servers, broker) as (where, pids), swept(where) as inputs, swept(where) as leftovers:
         base = Work(
             servers=where, source="", partitions=4, records=records, warm=records // 3, size=100,
             per_batch=records // 3, brokers=pids, leftovers=leftovers,
         )  # fmt: skip
-        runs = contest(growth_contestants(base, Judge(where), wanted), rounds)
+        runs = contest(growth_contestants(base, Inputs(Judge(where), inputs), wanted), rounds)
     parameters = {"broker": servers or broker, "records": records, "rounds": rounds}
     finish(Report(bench="growth", parameters=parameters, runs=runs), json, html)
 

@@ -37,8 +37,9 @@ class Child:
         log: Path | None = None,
         user: str | None = None,
         scratch: Path | None = None,
+        told: bool = False,
     ) -> None:
-        """`scratch` is removed when the parent dies without having stopped this child."""
+        """`scratch` is removed when the parent dies without having stopped this child. `told`: see `tell`."""
         self.command = list(command)
         self.log = log
         leash_read, self._leash_write = os.pipe()
@@ -48,7 +49,7 @@ class Child:
                 [sys.executable, "-I", "-S", _LEASH, str(leash_read), str(scratch or ""), *command],
                 env=dict(env) if env is not None else None,
                 cwd=cwd,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if told else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=self._log_file or None,
                 pass_fds=(leash_read,),
@@ -76,6 +77,17 @@ class Child:
     @property
     def running(self) -> bool:
         return self._process.poll() is None
+
+    def tell(self, line: str) -> None:
+        """One line on its standard input."""
+        stdin = self._process.stdin
+        if stdin is None:
+            raise ChildFailed("standard input was not kept open")
+        try:
+            stdin.write(line.encode() + b"\n")
+            stdin.flush()
+        except OSError as error:
+            raise ChildFailed(f"{self.command[0]} does not listen any more: {error}{self._last_words()}") from None
 
     def wait_for_line(self, prefix: str, timeout_s: float) -> str:
         """The first line on standard output that starts with `prefix`."""
@@ -147,6 +159,9 @@ class Child:
             self._leash_write = -1
         if self._process.stdout:
             self._process.stdout.close()
+        if self._process.stdin:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
         if self._log_file:
             self._log_file.close()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atonce.bench.copy import LAUNCHERS, Work, measure, outputs
+from atonce.bench.copy import LAUNCHERS, Work, measure, swept
 from atonce.bench.judge import Judge, NotDelivered
 
 RECORDS = 60_000
@@ -22,7 +22,7 @@ def work(embedded: str) -> Iterator[Work]:
     judge = Judge(embedded)
     judge.create(topic, 4)
     judge.fill(topic, RECORDS, 100)
-    with outputs(embedded) as leftovers:
+    with swept(embedded) as leftovers:
         yield Work(
             servers=embedded, source=topic, partitions=4, records=RECORDS, warm=RECORDS // 3, size=100, per_batch=0,
             leftovers=leftovers,
@@ -47,7 +47,7 @@ def test_an_output_goes_when_the_next_contestant_writes_and_the_last_one_at_the_
     judge = Judge(work.servers)
     before = set(judge.topics("bench-"))
     _, launch = LAUNCHERS["librdkafka"]
-    with outputs(work.servers) as leftovers:
+    with swept(work.servers) as leftovers:
         mine = replace(work, leftovers=leftovers)
         measure(mine, launch)
         first = set(leftovers)
