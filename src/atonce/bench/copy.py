@@ -124,17 +124,19 @@ def fresh_output(work: Work) -> Iterator[tuple[str, str, Path]]:
 def watched(work: Work, child: Child, target: str, records: int, settle_s: float = 1.5) -> tuple[list[Point], Meter]:
     """The steps in which so many records became visible, and what they cost."""
     judge = Judge(work.servers)
-
-    def make_room() -> None:
-        gone, work.leftovers[:] = list(work.leftovers), []  # never twice: a topic that is not there cannot be deleted
-        judge.delete(*gone)
-
     meter = Meter([child.leash_pid, *work.cluster], list(work.brokers)).start()
     try:
-        steps = judge.watch(target, records, work.timeout_s, lambda: stopped_early(child), make_room, settle_s)
+        steps = judge.watch(
+            target, records, work.timeout_s, lambda: stopped_early(child), lambda: make_room(work), settle_s
+        )
     finally:
         meter.stop()
     return steps, meter
+
+
+def make_room(work: Work) -> None:
+    gone, work.leftovers[:] = list(work.leftovers), []  # never twice: a topic that is not there cannot be deleted
+    Judge(work.servers).delete(*gone)
 
 
 def figures(work: Work, steps: list[Point], meter: Meter, delivered: int) -> Run:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from atonce.bench.contest import Contestant
-from atonce.bench.copy import CPU, MEGABYTES, RATE, Work, figures, fresh_output, watched
+from atonce.bench.copy import CPU, MEGABYTES, RATE, Work, figures, fresh_output, make_room, watched
 from atonce.bench.curve import curve
 from atonce.bench.judge import Judge, NotDelivered
 from atonce.bench.results import Run, Spread, Summary
@@ -53,6 +53,7 @@ class _Turns:
 
     def __call__(self) -> Run:
         work = self.work
+        make_room(work)  # all turns begin alike, so there is nobody to wait for; it is done while the query starts
         with fresh_output(work) as (name, target, _):
             self.session.begin(work, self.level, target, name)
             steps, meter = watched(work, self.session.child, target, work.records)
