@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from atonce.engine.class_archive import java_options as class_archive_options
+from atonce.engine.jvm_words import worth_telling
 from atonce.engine.spark_home import without_zip
 from atonce.local.scratch import scratch_directory
 
@@ -76,14 +77,6 @@ logger.foreach.level = off
 
 _END_S = 5.0
 _ended = threading.Event()
-_NOISE = (
-    b"WARNING: Using incubator modules",
-    b"Setting default log level",
-    b"To adjust logging level",
-    b"Picked up JAVA_TOOL_OPTIONS",
-)
-
-
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _LATE_COMPILERS = (
     "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 -XX:Tier3CompileThreshold=5000 "
@@ -224,9 +217,9 @@ def _no_jvm_left_behind() -> Iterator[None]:
 
 def _pass_on(reading: int, real: int) -> None:
     with os.fdopen(reading, "rb") as lines:
-        for line in lines:
-            # Spark's planning processes print a stack trace when the JVM hangs up at the end.
-            if not line.startswith(_NOISE) and not _ended.is_set():
+        for line in worth_telling(lines):
+            # When the JVM hangs up in the end, Spark's processes have more to say than anybody wants to know.
+            if not _ended.is_set():
                 with contextlib.suppress(OSError):
                     os.write(real, line)
 

@@ -86,7 +86,7 @@ class Child:
         try:
             stdin.write(line.encode() + b"\n")
             stdin.flush()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # it has ended, or we have ended it
             raise ChildFailed(f"{self.command[0]} does not listen any more: {error}{self._last_words()}") from None
 
     def wait_for_line(self, prefix: str, timeout_s: float) -> str:

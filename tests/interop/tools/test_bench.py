@@ -12,6 +12,9 @@ import pytest
 
 from atonce.bench.copy import LAUNCHERS, Work, measure, swept
 from atonce.bench.judge import Judge, NotDelivered
+from atonce.bench.price import BATCH_S, one_turn, price_contestants
+from atonce.bench.turns import Session
+from atonce.local.child import ChildFailed
 
 RECORDS = 60_000
 
@@ -72,3 +75,39 @@ def test_a_contestant_that_delivers_nothing_has_no_result(work: Work) -> None:
 
     with pytest.raises(NotDelivered, match=r"only 0 of 60,000 records after 2 s"):
         measure(replace(work, timeout_s=2.0), launch)
+
+
+def test_levels_take_turns_in_one_session_and_each_delivers_all(work: Work) -> None:
+    turn = replace(one_turn(work, RECORDS, RECORDS // 3), timeout_s=120.0)
+    with Session() as session:
+        pid = session.child.pid
+        for contestant in price_contestants([turn], session, ("none", "effectively-once")):
+            figures = contestant.run().figures
+            assert figures["records/s"] > 0 and figures["CPU s per million"] > 0
+            assert figures[BATCH_S] == pytest.approx(turn.per_batch / figures["records/s"])
+            assert session.child.pid == pid
+
+
+def test_a_session_that_has_ended_gives_no_result(work: Work) -> None:
+    with Session() as session:
+        session.child.kill()
+        (contestant,) = price_contestants([work], session, ("none",))
+        with pytest.raises(ChildFailed, match="does not listen any more"):
+            contestant.run()
+
+
+def test_a_contestant_has_begun_to_write_before_its_transaction_is_visible(work: Work) -> None:
+    """Room is made for it then: at the end of a long transaction that would fall into what is measured."""
+    from confluent_kafka import Producer
+
+    judge, topic = Judge(work.servers), f"bench-{uuid.uuid4().hex[:8]}"
+    judge.create(topic, 1)
+    producer = Producer({"bootstrap.servers": work.servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"one")
+    producer.flush(30)
+    assert (judge.written(topic), judge.visible(topic)) == (1, 0)
+    producer.commit_transaction(30)
+    assert judge.visible(topic) == 2  # the record and its marker
+    judge.delete(topic)

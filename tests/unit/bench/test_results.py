@@ -7,9 +7,12 @@ import xml.dom.minidom
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from atonce.bench.chart import bars
 from atonce.bench.contest import Contestant, alternate
-from atonce.bench.price import curves, prices, whole_batches
+from atonce.bench.copy import Work
+from atonce.bench.price import curves, one_turn, prices
 from atonce.bench.report import Report, note_ratios
 from atonce.bench.results import Run, summaries
 from atonce.errors import AtOnceError
@@ -43,17 +46,35 @@ def test_a_run_beside_busy_others_is_called_noisy() -> None:
 def test_price_compares_levels_of_the_same_case_only() -> None:
     runs = [
         run("none, batches of 10, 100 B", 100.0),
-        run("effectively-once, batches of 10, 100 B", 96.0),
+        run("effectively-once, batches of 10, 100 B", 80.0),
         run("effectively-once, batches of 99, 100 B", 50.0),
     ]
-    ((case, weaker, share),) = prices(summaries(runs))
-    assert (case, weaker, round(share, 3)) == ("batches of 10, 100 B", "none", 0.04)
+    (price,) = prices(runs)
+    assert (price.case, price.weaker, price.pairs) == ("batches of 10, 100 B", "none", 1)
+    assert price.share == pytest.approx(0.25)  # a quarter more time for the same records
+    assert "25.0% slower than none" in str(price)
 
 
-def test_a_warm_up_ends_with_a_batch() -> None:
-    """In the middle of one, what is sent without a transaction would look faster than it is."""
-    assert whole_batches(2_000_000, 500_000) == 2_000_000
-    assert whole_batches(4_666_666, 2_000_000) == 6_000_000
+def test_price_is_taken_pair_by_pair_within_a_round() -> None:
+    """The machine became twice as fast after the second round; neither level did."""
+    mine = "effectively-once, batches of 10, 100 B"
+    runs = []
+    for number, speed, part in ((1, 100.0, 0.8), (2, 100.0, 1.0), (3, 200.0, 1.25)):
+        runs += [run("none, batches of 10, 100 B", speed, number=number), run(mine, speed * part, number=number)]
+    lost = Run(contestant=mine, round=4, problem="no result")
+    (price,) = prices([*runs, lost, run("none, batches of 10, 100 B", 1.0, number=4)])
+    assert price.pairs == 3
+    assert price.share == pytest.approx(0.0)
+    assert price.half == pytest.approx((-0.1, 0.125))
+
+
+def test_a_turn_is_whole_batches_and_so_is_its_warm_up() -> None:
+    """In the middle of a batch, what is sent without a transaction would look faster than it is."""
+    base = Work(servers="", source="", partitions=1, records=0, warm=0, size=100, per_batch=0)
+    long, short, tiny = (one_turn(base, 12_500_000, each) for each in (3_000_000, 100_000, 50_000_000))
+    assert (long.records, long.warm, long.per_batch) == (12_000_000, 3_000_000, 3_000_000)
+    assert (short.records, short.warm) == (2_000_000, 200_000)
+    assert (tiny.records, tiny.warm) == (100_000_000, 50_000_000)
 
 
 def test_the_price_is_drawn_as_a_line_per_level_over_batch_sizes_for_each_record_size() -> None:

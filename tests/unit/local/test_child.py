@@ -88,3 +88,19 @@ def test_command_that_does_not_exist_is_reported() -> None:
 def test_free_ports_are_distinct() -> None:
     ports = free_ports(8)
     assert len(set(ports)) == 8
+
+
+def test_a_child_is_told_line_by_line_until_it_ends() -> None:
+    program = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=True)"
+    with Child([sys.executable, "-c", program], told=True) as child:
+        for word in ("one", "two"):
+            child.tell(word)
+            assert child.wait_for_line("heard", 30) == f"heard {word}"
+        child.kill()
+        with pytest.raises(ChildFailed, match="does not listen any more"):
+            child.tell("three")
+
+
+def test_a_child_that_was_not_to_be_told_says_so() -> None:
+    with Child(["sleep", "300"]) as child, pytest.raises(ChildFailed, match="standard input"):
+        child.tell("anything")
