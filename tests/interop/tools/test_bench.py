@@ -109,5 +109,8 @@ def test_a_contestant_has_begun_to_write_before_its_transaction_is_visible(work:
     producer.flush(30)
     assert (judge.written(topic), judge.visible(topic)) == (1, 0)
     producer.commit_transaction(30)
-    assert judge.visible(topic) == 2  # the record and its marker
+    begun: list[str] = []
+    steps = judge.watch(topic, 2, 30, lambda: None, lambda: begun.append(topic), settle_s=0.1)
+    assert begun == [topic]
+    assert steps[-1].records == 2  # the record and, once the broker has written it, its marker
     judge.delete(topic)
