@@ -82,8 +82,8 @@ class Price:
     def __str__(self) -> str:
         words = f"{abs(self.share):.1%} {'slower' if self.share > 0 else 'faster'} than {self.weaker}"
         return (
-            f"{self.case}: effectively-once is {words} "
-            f"(median of {self.pairs} pairs, by time; half of them lie between {self.half[0]:+.1%} and {self.half[1]:+.1%})"
+            f"{self.case}: effectively-once is {words} (median of {self.pairs} pairs, by time; "
+            f"half of them lie between {self.half[0]:+.1%} and {self.half[1]:+.1%})"
         )
 
 
