@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from atonce.bench.contest import Contestant
-from atonce.bench.copy import CPU, MEGABYTES, RATE, Work, figures, fresh_output, make_room, watched
+from atonce.bench.copy import CPU, MEGABYTES, MEMORY, RATE, Work, figures, fresh_output, make_room, watched
 from atonce.bench.curve import curve
 from atonce.bench.judge import Judge, NotDelivered
 from atonce.bench.results import Run, Spread, Summary
@@ -23,7 +23,7 @@ LEVELS = ("none", "at-least-once", "effectively-once")
 MOST_BATCHES = 20
 """Of a turn; more small ones would only take longer."""
 BATCH_S = "s per batch"
-_SHOWN = (RATE, MEGABYTES, CPU, "of it JVM", "broker CPU s per million")
+_SHOWN = (RATE, MEGABYTES, CPU, "of it JVM", "broker CPU s per million", MEMORY)
 _LABEL = re.compile(r"(?P<level>[\w-]+), (?P<case>batches of (?P<batch>[\d,]+), (?P<size>\d+) B)")
 
 

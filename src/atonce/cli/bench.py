@@ -170,6 +170,8 @@ def broker_(
 
 @commands.command()
 def postgres(
+    servers: Servers = None,
+    broker: BrokerOption = "apache",
     rounds: Rounds = 3,
     records: Records = 3_000_000,
     batch: Batch = 0,
@@ -181,14 +183,20 @@ def postgres(
 
     Example: atonce bench postgres --rounds 1
     """
+    from atonce.bench.copy import swept
     from atonce.bench.judge import Judge
     from atonce.bench.postgres import SERVER_SETTINGS, Load, postgres_contestants
     from atonce.bench.report import Report
     from atonce.local.postgres import PostgresServer
 
-    with running_broker(None, "apache") as (where, pids), PostgresServer(settings=SERVER_SETTINGS) as database:
+    with (
+        running_broker(servers, broker) as (where, pids),
+        swept(where) as inputs,
+        PostgresServer(settings=SERVER_SETTINGS) as database,
+    ):
         judge = Judge(where)
         judge.create("bench-postgres", 4)
+        inputs.append("bench-postgres")
         judge.fill("bench-postgres", records, 100)
         per_batch = batch or records // 3
         load = Load(
@@ -196,7 +204,7 @@ def postgres(
             per_batch=per_batch, brokers=(*pids, database.pid),
         )  # fmt: skip
         runs = contest(postgres_contestants(load, levels.split(",")), rounds)
-    parameters = {"records": records, "batch": per_batch, "rounds": rounds}
+    parameters = {"broker": servers or broker, "records": records, "batch": per_batch, "rounds": rounds}
     finish(Report(bench="postgres", parameters=parameters, runs=runs), json, html)
 
 
