@@ -27,7 +27,7 @@ class Session:
         self._scratch = scratch_directory("bench")
         self.child = Child(
             [sys.executable, "-m", "atonce.bench.turns"],
-            env=peers.environment(),
+            env={**peers.environment(), "TMPDIR": str(self._scratch)},  # it is killed in the end, and leaves nothing
             log=self._scratch / "session.log",
             cwd=self._scratch,
             scratch=self._scratch,
