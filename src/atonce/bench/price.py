@@ -57,7 +57,7 @@ class _Turns:
         with fresh_output(work) as (name, target, _):
             self.session.begin(work, self.level, target, name)
             steps, meter = watched(work, self.session.child, target, work.records)
-            self.session.wait(work.timeout_s)
+            self.session.wait(name, work.timeout_s)
             if not self.counted:
                 delivered = Judge(work.servers).count(target)
                 if delivered != work.records:

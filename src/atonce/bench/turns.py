@@ -17,7 +17,9 @@ from atonce.bench.copy import Work
 from atonce.local.child import Child
 from atonce.local.scratch import scratch_directory
 
-OVER = "the turn is over"
+NAME = 5
+"""Where among a turn's arguments its name stands."""
+OVER = "the turn is over:"
 
 
 class Session:
@@ -41,9 +43,9 @@ class Session:
             json.dumps(["arrow", level, work.servers, work.source, target, name, checkpoint, str(work.per_batch)])
         )
 
-    def wait(self, timeout_s: float) -> None:
-        """Until the turn is over: query stopped, connections closed, nothing left that would disturb the next one."""
-        self.child.wait_for_line(OVER, timeout_s)
+    def wait(self, name: str, timeout_s: float) -> None:
+        """Until that turn is over: query stopped, connections closed, nothing left that would disturb the next one."""
+        self.child.wait_for_line(f"{OVER} {name}", timeout_s)
 
     def __enter__(self) -> Session:
         return self
@@ -59,8 +61,9 @@ def main() -> None:
     from atonce.bench.subject import pipeline
 
     for line in sys.stdin:
-        pipeline(json.loads(line)).run(available_now=True)
-        print(OVER, flush=True)
+        arguments = json.loads(line)
+        pipeline(arguments).run(available_now=True)
+        print(OVER, arguments[NAME], flush=True)
 
 
 if __name__ == "__main__":
