@@ -41,11 +41,21 @@ class Judge:
         self._admin: Any = AdminClient({"bootstrap.servers": servers, "log_level": 2})
 
     def create(self, topic: str, partitions: int, settings: dict[str, str] | None = None) -> None:
+        from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
 
         wanted = NewTopic(topic, num_partitions=partitions, config=settings or {})
         for outcome in self._admin.create_topics([wanted]).values():
-            outcome.result(30)
+            try:
+                outcome.result(30)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+                # Not ours to fill or to delete, until the user says so.
+                raise UsageError(
+                    f"topic {topic!r} exists on {self.servers} already: a benchmark of before was killed, or another "
+                    f"one runs. Next: if it may go, `atonce topics delete {topic} --servers {self.servers}`."
+                ) from None
         deadline = time.monotonic() + 30
         while len(self._partitions(topic)) < partitions:
             if time.monotonic() > deadline:

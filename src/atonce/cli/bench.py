@@ -232,8 +232,8 @@ def price(
     from atonce.bench.results import summaries
     from atonce.bench.turns import Session
 
-    lengths = [number(text, "--sizes") for text in sizes.split(",")]
-    per_batch = [number(text, "--batches") for text in batches.split(",")]
+    lengths = dict.fromkeys(number(text, "--sizes") for text in sizes.split(","))
+    per_batch = dict.fromkeys(number(text, "--batches") for text in batches.split(","))
     with running_broker(servers, broker) as (where, pids), swept(where) as inputs, swept(where) as leftovers:
         judge = Judge(where)
         works = []

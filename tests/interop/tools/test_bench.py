@@ -14,6 +14,7 @@ from atonce.bench.copy import LAUNCHERS, Work, measure, swept
 from atonce.bench.judge import Judge, NotDelivered
 from atonce.bench.price import BATCH_S, one_turn, price_contestants
 from atonce.bench.turns import Session
+from atonce.errors import UsageError
 from atonce.local.child import ChildFailed
 
 RECORDS = 60_000
@@ -114,3 +115,11 @@ def test_a_contestant_has_begun_to_write_before_its_transaction_is_visible(work:
     assert begun == [topic]
     assert steps[-1].records == 2  # the record and, once the broker has written it, its marker
     judge.delete(topic)
+
+
+def test_a_topic_that_exists_already_is_left_alone_and_named(work: Work) -> None:
+    """A run that was killed on a user's own cluster leaves its input behind."""
+    judge = Judge(work.servers)
+    with pytest.raises(UsageError, match=rf"{work.source}.*exists.*atonce topics delete {work.source}"):
+        judge.create(work.source, 4)
+    assert judge.visible(work.source) == RECORDS
