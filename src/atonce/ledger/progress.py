@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +11,9 @@ Positions = Mapping[str, int]
 """Input partition → next position. Kafka: "topic/0" → offset of the next record. SQL table: "table" → last id + 1."""
 
 COVERS = "covers"
+
+REMEMBERED_CUTS = 20
+"""How many of its last batches a ledger remembers, to tell a batch that is called again from one that was cut anew."""
 
 SMALL_BATCH_ROWS = 20_000
 """Up to here one task reads and delivers the whole batch: starting more would cost more than they save."""
@@ -27,11 +32,25 @@ class Plan:
     covers: str = ""
     """Digest of what a batch with opaque offsets covers: the same number with other input in it must be noticed."""
 
+    def cut(self) -> Cut:
+        """What tells this batch from another one of the same number."""
+        borders = [None if each is None else dict(each) for each in (self.start, self.end)]
+        text = json.dumps([*borders, self.covers], sort_keys=True)
+        return Cut(batch_id=self.batch_id, digest=hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
+
     def small(self) -> bool:
         """Few positions lie between start and end. A source with opaque offsets never says so."""
         if self.start is None or self.end is None:
             return False
         return sum(max(0, at - self.start.get(place, 0)) for place, at in self.end.items()) <= SMALL_BATCH_ROWS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """One batch as it was cut: its number, and a digest of where it began and ended."""
+
+    batch_id: int
+    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +70,9 @@ class Progress:
     """Hash of source, transform, level and sink, so that a changed pipeline under the same name is noticed."""
     sequence: int = 0
     """Grows with every commit of one instance: of two commits the one with the higher number is the newer (S20)."""
+    epochs: Positions = field(default_factory=dict)
+    """Input partition → leader epoch of the last record before its position. A partition without one is not known."""
+    first: Positions | None = None
+    """Where the pipeline began: nothing below was ever delivered by it. None: opaque, or older than this was kept."""
+    recent: tuple[Cut, ...] = ()
+    """The last batches delivered under `query_id`, the newest last; at most `REMEMBERED_CUTS`."""
