@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from kafka.protocol.consumer import FetchRequest
 from atonce.client.cluster import Cluster
 from atonce.client.errors import LEADER_MOVED, Code, ConnectionLost, TryAgain, error_for
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, isolation_level, list_offsets
+from atonce.client.ranges import Account, Wanted, as_wanted
 from atonce.client.retry import retry
 from atonce.client.wire import Wire
 from atonce.errors import DataLossError
@@ -55,23 +56,34 @@ def fetch(cluster: Cluster, topic: str, partition: int, start: int, end: int, **
 
 def fetch_all(
     cluster: Cluster,
-    ranges: Iterable[tuple[str, int, int, int]],
+    ranges: Iterable[tuple[str, int, int, int] | Wanted],
     *,
     isolation: str = "read_committed",
     headers: bool = False,
     max_bytes: int = DEFAULT_MAX_BYTES,
     timeout_ms: int = NO_PROGRESS_MS,
     fail_on_data_loss: bool = True,
+    told: Callable[[Account], None] | None = None,
 ) -> Iterator[Any]:
     """Every visible record of each (topic, partition, start, end), as `pa.RecordBatch`es (see SCHEMA).
 
     One range after the other, each in offset order, start <= offset < end; while one is read, the next few are asked
     for. `timeout_ms` bounds the time without any progress. With `fail_on_data_loss=False`, records that are gone are
-    passed over with a warning that names them.
+    passed over with a warning that names them. `told` hears what became of the offsets of each finished range.
     """
     readers = [
-        Reader(cluster, topic, partition, start, end, isolation, max_bytes, timeout_ms, fail_on_data_loss)
-        for topic, partition, start, end in ranges
+        Reader(
+            cluster,
+            each.topic,
+            each.partition,
+            each.start,
+            each.end,
+            isolation,
+            max_bytes,
+            timeout_ms,
+            fail_on_data_loss,
+        )
+        for each in as_wanted(ranges)
     ]
     try:
         for number, reader in enumerate(readers):
