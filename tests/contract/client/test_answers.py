@@ -233,8 +233,7 @@ def test_a_request_quota_slows_everything_down_and_nothing_fails(
     with Cluster(tiered_kafka) as plain, Cluster(tiered_kafka, {"client.id": client_id}) as cluster:
         send(plain, topic, blobs(range(20)))
         quota(plain, client_id, "request_percentage", 0.01)
-        for _ in range(5):
+        for _ in range(2):
             assert admin.topic_settings(cluster, topic)
             assert list_offsets(cluster, {place: LATEST}) == {place: 20}
-            assert offsets_of(cluster, topic, 20) == list(range(20))
     assert "throttled by broker" in caplog.text
