@@ -151,6 +151,8 @@ class Reader:
             self._lose()
             self._another_topic(str(error))
             raise TryAgain(str(error))
+        if code == Code.UNKNOWN_SERVER_ERROR:
+            raise TryAgain(str(error))  # so a leader answers, too, whose remote storage failed to read
         raise error
 
     def _receive(self) -> Any:

@@ -12,7 +12,12 @@ REMOTE_BYTES_PER_SECOND = 300_000
 
 
 @pytest.fixture(scope="session")
-def tiered_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def remote_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("remote")
+
+
+@pytest.fixture(scope="session")
+def tiered_kafka(remote_directory: Path) -> Iterator[str]:
     """The servers of an Apache Kafka with tiered storage, and with a cleaner that does not wait."""
     from atonce.apache.kafka import ApacheKafka
     from atonce.apache.pins import TIERED
@@ -23,8 +28,9 @@ def tiered_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "remote.log.metadata.manager.listener.name": "PLAINTEXT",
         "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
         "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
-        "rsm.config.dir": str(tmp_path_factory.mktemp("remote")),
+        "rsm.config.dir": str(remote_directory),
         "remote.log.manager.task.interval.ms": "200",
+        "remote.fetch.max.wait.ms": "100",
         "remote.log.manager.fetch.max.bytes.per.second": str(REMOTE_BYTES_PER_SECOND),
         "remote.log.manager.fetch.quota.window.num": "2",
         "log.initial.task.delay.ms": "200",
@@ -49,8 +55,3 @@ def cleaning_broker() -> Iterator[str]:
 def cleaning_servers(request: pytest.FixtureRequest) -> str:
     servers: str = request.getfixturevalue(request.param)
     return servers
-
-
-@pytest.fixture
-def remote_directory(tiered_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return next(path for path in tmp_path_factory.getbasetemp().glob("remote*") if path.is_dir())

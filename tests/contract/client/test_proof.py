@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from atonce.client.fetch_request import Question, answered
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, earliest_local, list_offsets, listed
 from atonce.client.produce import Sender
 from atonce.client.ranges import Account, Wanted
+from atonce.client.reader import Reader
 from atonce.client.transaction import Transaction
 from atonce.records.columns import COUNT, locate
 from atonce.records.encode import encode
@@ -197,3 +201,44 @@ def test_tiered_storage_that_answers_nothing_for_a_while_is_read_whole(tiered_ka
         found, account = read(cluster, tiered_topic, 0, 3000)
     assert found == list(range(3000))
     assert (account.records, account.missing) == (3000, 0)
+
+
+@contextmanager
+def standing_still(segment: Path) -> Iterator[Callable[[], None]]:
+    """Whoever opens this file waits until it is released: a pipe stands in its place that nobody writes to."""
+    aside, pipe = segment.with_suffix(".aside"), segment.with_suffix(".pipe")
+    os.mkfifo(pipe)
+    segment.rename(aside)
+    os.link(pipe, segment)
+
+    def release() -> None:
+        if aside.exists():
+            aside.rename(segment)
+
+    try:
+        yield release
+    finally:
+        release()
+        os.close(os.open(pipe, os.O_RDWR))  # those that still wait at the pipe go on
+        pipe.unlink()
+
+
+def test_a_remote_read_that_takes_longer_than_the_broker_waits_for_it_is_asked_again(
+    tiered_kafka: str, tiered_topic: str, remote_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segments = [path for path in remote_directory.rglob("*.log") if tiered_topic in path.parent.name]
+    empty, before = 0, Reader._nothing_left
+    with Cluster(tiered_kafka) as cluster, standing_still(min(segments, key=lambda path: path.name)) as release:
+
+        def noting(reader: Reader, answer: Any) -> bool:
+            nonlocal empty
+            empty += 1
+            if empty == 2:
+                release()
+            return before(reader, answer)
+
+        monkeypatch.setattr(Reader, "_nothing_left", noting)
+        found, account = read(cluster, tiered_topic, 0, 3000)
+    assert found == list(range(3000))
+    assert (account.records, account.missing) == (3000, 0)
+    assert empty >= 2
