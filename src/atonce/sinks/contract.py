@@ -38,6 +38,10 @@ def unwatched(moment: Moment, facts: dict[str, Any]) -> None:
     return None
 
 
+def as_it_is(progress: Progress) -> Progress:
+    return progress
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """Who is delivering. The name is consumer group, transactional id and ledger key in one."""
@@ -66,6 +70,8 @@ class Batch:
     watch: Callable[[Moment, dict[str, Any]], None] = unwatched
     """Called by the sink, in the driver, between its steps (a watcher may block, or kill the process, right there):
     output-done, progress-done, committing and committed inside `output_and_progress`; aborted and retrying anywhere."""
+    complete: Callable[[Progress], Progress] = as_it_is
+    """Called by `output_and_progress` between the two writes: adds to the progress what only reading the input told."""
 
 
 class OpenSink(Protocol):

@@ -164,7 +164,7 @@ class KafkaOpenSink:
             batch.watch("progress-done", {})
             batch.watch("committing", {})
 
-        self._owner.commit(progress, before_end)
+        self._owner.commit(batch.complete(progress), before_end)
         self._lease.revoke()
         batch.watch("committed", {"rows": report.records})
         return report.records

@@ -113,7 +113,7 @@ class OpenSqlSink:
         def work(connection: Any) -> int:
             rows = self._store.write(connection, batch)
             batch.watch("output-done", {"rows": rows})
-            self._ledger.advance(connection, progress)
+            self._ledger.advance(connection, batch.complete(progress))
             batch.watch("progress-done", {})
             return rows
 
