@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 import time
 import uuid
@@ -10,7 +12,7 @@ from typing import Any
 
 from atonce.client.cluster import Cluster
 from atonce.client.topic import Kafka
-from atonce.errors import AttemptAborted, RefusedError, UndeliverableRow, UsageError
+from atonce.errors import AtOnceError, AttemptAborted, RefusedError, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
 from atonce.ledger.kafka import KafkaLedger
 from atonce.ledger.progress import Progress
@@ -36,6 +38,7 @@ _MODES: dict[Guarantee, Mode] = {
 }
 _MAX_TIMEOUT_MS = 900_000
 _MAX_MESSAGE_BYTES = 1_048_588
+_log = logging.getLogger("atonce")
 TOPICS_LOOKED_AT_EVERY_S = 30.0
 """An encoder that runs inside the source (`map_arrow`) learns of new partitions at the next start only."""
 
@@ -60,7 +63,7 @@ class KafkaOpenSink:
         )
         self._owner = Owner(self._cluster, identity, self._ledger(), kafka.transaction_timeout_ms)
         self._lease = LeaseServer(spark.conf.get("spark.driver.host", "127.0.0.1"))
-        self._timer = TimedCommits(self._owner.commit, kafka.auto_commit_interval_ms / 1000)
+        self._timer = TimedCommits(self._record_from_timer, kafka.auto_commit_interval_ms / 1000)
         self._spool = Spool(spark, repeatable=identity.guarantee is not Guarantee.AT_MOST_ONCE)
         self._task = self._send_task()
         self._jobs = ArrowJobs()
@@ -80,6 +83,8 @@ class KafkaOpenSink:
             for row in batch.df.select("topic").where("topic IS NOT NULL").distinct().collect():
                 if row["topic"] not in self._topics:
                     self._find_or_create(str(row["topic"]))
+        if self._identity.guarantee is Guarantee.AT_LEAST_ONCE:
+            self._owner.look()  # for the progress that follows
         try:
             report = self._send(batch, self._errand(uuid.uuid4().hex), None)
         finally:
@@ -92,6 +97,12 @@ class KafkaOpenSink:
                 return
             self._owner.begin()
             self._owner.commit(progress)
+
+    def _record_from_timer(self, progress: Progress) -> None:
+        with self._lock:
+            if not self._owner.is_behind(progress):
+                self._owner.begin()
+                self._owner.commit(progress)
 
     def progress_on_timer(self, progress: Progress) -> None:
         self._timer.submit(progress)
@@ -106,10 +117,17 @@ class KafkaOpenSink:
         self._owner.transaction.wait_complete()
 
     def close(self) -> None:
-        self._timer.close()
-        self._lease.close()
-        self._spool.remove()
-        self._cluster.close()
+        with contextlib.ExitStack() as stack:  # each of them, also when one before it raises
+            stack.callback(self._cluster.close)
+            stack.callback(self._spool.remove)
+            stack.callback(self._lease.close)
+            stack.callback(self._close_timer)
+
+    def _close_timer(self) -> None:
+        try:
+            self._timer.close()
+        except AtOnceError as error:
+            _log.warning("pipeline %s: its last progress was not recorded: %s", self._identity.name, error)
 
     def accepts(self, schema: Any) -> None:
         """Refuse, before anything starts, columns that are not a Kafka record's."""
@@ -146,6 +164,7 @@ class KafkaOpenSink:
 
     def _in_one_transaction(self, batch: Batch, progress: Progress) -> int:
         transaction = self._owner.begin()
+        self._owner.look()
         errand = self._errand(
             f"{transaction.producer_id}-{transaction.epoch}", transaction.producer_id, transaction.epoch
         )
