@@ -48,6 +48,7 @@ class Owner:
         self.transaction = Transaction(cluster, identity.name, timeout_ms)
         self._open = False
         """Our epoch may have been written with and not ended; it is aborted before the next transaction begins."""
+        self._claimed = identity.claimed
         self._acknowledged: Progress | None = None
         """The ledger as this instance last saw it."""
         self._reading: Reading | None = None
@@ -57,12 +58,12 @@ class Owner:
         """A commit that was sent and not answered; it is resolved before anything else happens."""
 
     def claim(self) -> Progress | None:
-        if self._identity.claimed:
+        if self._claimed:
             # A second claim by the same instance must not take the pipeline back from one that replaced it.
             self._check_claim(self.read())
         for left in reversed(range(_CLAIM_TRIES)):
             self.transaction.init()
-            self._open, self._in_doubt, self._reading = False, None, None
+            self._open, self._in_doubt, self._reading, self._claimed = False, None, None, True
             try:
                 recorded = self._acknowledged = self.read()
             except LedgerMismatch:

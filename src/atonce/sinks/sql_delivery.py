@@ -73,6 +73,7 @@ class OpenSqlSink:
         self._resolve_limit_s = resolve_limit_s
         self._connection: Any = None
         self._doubt: Progress | None = None
+        self._claimed = identity.claimed
         self._timer = TimedCommits(self._record_from_timer, timer_interval_s)
         self._timer_connection: Any = None
         self._recording = threading.RLock()
@@ -83,10 +84,11 @@ class OpenSqlSink:
         def work(connection: Any) -> Progress | None:
             self._store.prepare(connection, self._ledger)
             # A second claim by the same instance must not take the pipeline back from one that replaced it.
-            return self._ledger.reclaim(connection) if self._identity.claimed else self._ledger.claim(connection)
+            return self._ledger.reclaim(connection) if self._claimed else self._ledger.claim(connection)
 
         with self._recording:
             recorded = self._until_answered(work)
+            self._claimed = True
             self._doubt = None
             return recorded
 
