@@ -24,6 +24,7 @@ from atonce.errors import (
     NeedsRows,
     RefusedError,
     RetriableError,
+    StartAgain,
     TransformFailed,
     UndeliverableRow,
     UnreachableError,
@@ -182,6 +183,10 @@ class Run:
             if isinstance(failure, NeedsRows) and self._on_columns:
                 self._on_columns = False
                 self._tell(Step.RETRYING, {"why": f"{failure}: the query goes on in Spark's JVM"})
+                self._restart([])
+                continue
+            if isinstance(failure, StartAgain):
+                self._tell(Step.RETRYING, {"why": f"{failure}: the query starts again"})
                 self._restart([])
                 continue
             now = time.monotonic()

@@ -12,7 +12,7 @@ from typing import Any
 
 from atonce.client.cluster import Cluster
 from atonce.client.topic import Kafka
-from atonce.errors import AtOnceError, AttemptAborted, RefusedError, UndeliverableRow, UsageError
+from atonce.errors import AtOnceError, AttemptAborted, RefusedError, StartAgain, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
 from atonce.ledger.kafka import KafkaLedger
 from atonce.ledger.progress import Progress
@@ -40,7 +40,7 @@ _MAX_TIMEOUT_MS = 900_000
 _MAX_MESSAGE_BYTES = 1_048_588
 _log = logging.getLogger("atonce")
 TOPICS_LOOKED_AT_EVERY_S = 30.0
-"""An encoder that runs inside the source (`map_arrow`) learns of new partitions at the next start only."""
+"""How soon partitions that were added to the output are used."""
 
 
 class KafkaOpenSink:
@@ -67,6 +67,7 @@ class KafkaOpenSink:
         self._spool = Spool(spark, repeatable=identity.guarantee is not Guarantee.AT_MOST_ONCE)
         self._task = self._send_task()
         self._jobs = ArrowJobs()
+        self._fused: Encoder | None = None
         self._lock = threading.Lock()
         self._looked_at = time.monotonic()
 
@@ -145,7 +146,8 @@ class KafkaOpenSink:
         """What encodes an Arrow transform's rows inside the source's tasks."""
         if not KafkaSink(self._kafka).fuses:
             return None
-        return FusedSend(encoder=self.encoder(transform), task=self._task), BLOB_SCHEMA
+        self._fused = self.encoder(transform)
+        return FusedSend(encoder=self._fused, task=self._task), BLOB_SCHEMA
 
     def encoder(self, transform: Any = None) -> Encoder:
         """What turns rows into blobs."""
@@ -206,6 +208,16 @@ class KafkaOpenSink:
             ) from None
         self._owner.begin(min(most, self._owner.timeout_ms * 4))
 
+    def _encoder_of(self, batch: Batch) -> Encoder:
+        """What encodes this batch. Inside the source it is fixed when the query starts, so the query starts again."""
+        self._look_at_topics()
+        if not batch.encoded or self._fused is None:
+            return self.encoder()
+        repeatable = self._identity.guarantee in (Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE)
+        if repeatable and self._fused.targets.partitions != self._topics:
+            raise StartAgain(f"{self._kafka.where()} has more partitions now")
+        return self._fused
+
     def _look_at_topics(self) -> None:
         """Partitions that were added meanwhile are written to, as by any producer after `metadata.max.age.ms`."""
         if time.monotonic() - self._looked_at < TOPICS_LOOKED_AT_EVERY_S:
@@ -222,12 +234,12 @@ class KafkaOpenSink:
         return {"round": round_id, "producer_id": producer_id, "epoch": epoch}
 
     def _send(self, batch: Batch, errand: dict[str, Any], timeout_ms: int | None) -> Report:
-        self._look_at_topics()
+        encoder = self._encoder_of(batch)
         mode, leased = self._task.mode, self._task.lease is not None
         watch = Watch(self._spark, self._lease if leased else None, timeout_ms, contest=mode == "transaction")
         errand = {**errand, "spooled": self._spool.usable()}
         try:
-            report = Attempt(batch, self._jobs, self.encoder(), self._task, errand).run(watch)
+            report = Attempt(batch, self._jobs, encoder, self._task, errand).run(watch)
             if mode == "transaction":
                 self._spool.keep(report.complete_runs())
         except BaseException:
