@@ -11,7 +11,6 @@ from atonce.verify.faults import FAULTS
 from atonce.verify.scenarios import VARIANTS
 from atonce.verify.select import chosen
 
-
 SHOWN_BY_TESTS_ONLY = {"F31", "F32", "F33", "F34", "F35"}
 
 
