@@ -77,7 +77,7 @@ def test_faults_are_chosen_by_number_or_by_variant() -> None:
 
 
 def test_a_fault_that_does_not_exist_is_refused_with_a_hint() -> None:
-    with pytest.raises(UsageError, match=r"no fault 'F31'.*--list"):
-        chosen("F31")
+    with pytest.raises(UsageError, match=r"no fault 'F36'.*--list"):
+        chosen("F36")
     with pytest.raises(UsageError, match=r"F14 has no variant 'sideways'.*prepared"):
         chosen("F14/sideways")
