@@ -68,6 +68,8 @@ class LeaseServer:
 
     def close(self) -> None:
         self.revoke()
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # a close alone does not wake the thread that accepts
         self._server.close()
 
     def _drop_all(self) -> None:
