@@ -98,8 +98,9 @@ class Pipeline:
     def map_arrow(self, fn: Callable[[Any], Any], schema: str = ARROW_SCHEMA) -> Pipeline:
         """A function on Arrow record batches. It runs in the source's tasks: rows never visit the JVM.
 
-        What it writes into is fixed at the start: partitions added to the output topic meanwhile wait for the next
-        start, and a PostgreSQL table whose columns change stops the pipeline.
+        What it writes into is fixed at the start: partitions added to the output topic meanwhile make the query start
+        again (below at-least-once they wait for the next start), and a PostgreSQL table whose columns change stops the
+        pipeline.
         """
         if self.transforms:
             raise UsageError("map_arrow runs inside the source's tasks, so it comes before transform")

@@ -18,7 +18,8 @@ An open sink may also have, and the engine then makes use of it:
     fused(transform, schema)            a function that runs in the source's tasks and does as much of delivering
                                         `transform`'s rows as it can, and the schema of what it gives; or None
     refuses(df, encoded)                whether a row of these cannot be delivered, so that it can be searched for
-    check_claim()                       `ReplacedError` if a newer instance holds the pipeline; for times without input
+    check_claim()                       for times without input: `ReplacedError` if a newer instance holds the pipeline,
+                                        `LedgerMismatch` if the ledger does not stand where this instance left it
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Identity:
     name: str
     instance: str
     """Fresh for every driver process."""
+    claimed: bool = False
+    """This instance has held the pipeline before: it may renew its claim, and never take it back from a newer one."""
     guarantee: Guarantee
     fingerprint: str = ""
     input_servers: str | None = None
