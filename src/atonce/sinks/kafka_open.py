@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from atonce.client.cluster import Cluster
+from atonce.client.errors import FencedError
 from atonce.client.topic import Kafka
 from atonce.errors import AtOnceError, AttemptAborted, RefusedError, StartAgain, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
@@ -174,6 +175,10 @@ class KafkaOpenSink:
             raise AttemptAborted(f"{late}: the batch runs again with {self._owner.timeout_ms} ms") from None
         except BaseException as error:
             self._abandon(batch, str(error)[:200])
+            if isinstance(of_job(error), FencedError):  # and the pipeline is still ours, or that had been told
+                raise AttemptAborted(
+                    f"the transaction was ended from elsewhere: the batch runs again ({error})"
+                ) from error
             raise
         batch.watch("output-done", {"rows": report.records})
 
