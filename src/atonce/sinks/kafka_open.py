@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from atonce.client.cluster import Cluster
+from atonce.client.errors import FencedError
 from atonce.client.topic import Kafka
 from atonce.errors import AtOnceError, AttemptAborted, RefusedError, StartAgain, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
@@ -86,11 +87,7 @@ class KafkaOpenSink:
                     self._find_or_create(str(row["topic"]))
         if self._identity.guarantee is Guarantee.AT_LEAST_ONCE:
             self._owner.look()  # for the progress that follows
-        try:
-            report = self._send(batch, self._errand(uuid.uuid4().hex), None)
-        finally:
-            self._lease.revoke()
-        return report.records
+        return self._send(batch, self._errand(uuid.uuid4().hex), None).records
 
     def progress(self, progress: Progress) -> None:
         with self._lock:
@@ -178,6 +175,10 @@ class KafkaOpenSink:
             raise AttemptAborted(f"{late}: the batch runs again with {self._owner.timeout_ms} ms") from None
         except BaseException as error:
             self._abandon(batch, str(error)[:200])
+            if isinstance(of_job(error), FencedError):  # and the pipeline is still ours, or that had been told
+                raise AttemptAborted(
+                    f"the transaction was ended from elsewhere: the batch runs again ({error})"
+                ) from error
             raise
         batch.watch("output-done", {"rows": report.records})
 
@@ -186,13 +187,11 @@ class KafkaOpenSink:
             batch.watch("committing", {})
 
         self._owner.commit(batch.complete(progress), before_end)
-        self._lease.revoke()
         batch.watch("committed", {"rows": report.records})
         return report.records
 
     def _abandon(self, batch: Batch, why: str) -> None:
-        """Take back every right to write, then end the transaction without effect."""
-        self._lease.revoke()
+        """End the transaction without effect; nobody may write into it any more."""
         self._owner.abort()
         batch.watch("aborted", {"why": why})
 
@@ -229,14 +228,13 @@ class KafkaOpenSink:
         self._looked_at = time.monotonic()
 
     def _errand(self, round_id: str, producer_id: int = -1, epoch: int = -1) -> dict[str, Any]:
-        """What the tasks of one attempt must know; the right to write is theirs from here on."""
-        self._lease.open(round_id)
+        """What the tasks of one attempt must know."""
         return {"round": round_id, "producer_id": producer_id, "epoch": epoch}
 
     def _send(self, batch: Batch, errand: dict[str, Any], timeout_ms: int | None) -> Report:
         encoder = self._encoder_of(batch)
         mode, leased = self._task.mode, self._task.lease is not None
-        watch = Watch(self._spark, self._lease if leased else None, timeout_ms, contest=mode == "transaction")
+        watch = Watch(self._spark, self._lease if leased else None, errand["round"], mode, timeout_ms)
         errand = {**errand, "spooled": self._spool.usable()}
         try:
             report = Attempt(batch, self._jobs, encoder, self._task, errand).run(watch)
@@ -274,7 +272,7 @@ class KafkaOpenSink:
             mode=mode,
             acks=acks,
             transactional_id=self._identity.name if mode == "transaction" else None,
-            lease=self._lease.open("") if mode in ("transaction", "forget") else None,
+            lease=self._lease.address() if mode in ("transaction", "forget") else None,
             spool=self._spool.folder,
         )
 

@@ -162,7 +162,7 @@ def test_sink_whose_last_timed_commit_fails_lets_go_of_everything(embedded: str,
     sink.progress_on_timer(
         Progress(instance="a", query_id="q", batch_id=0, positions={f"{name}/0": 5}, source_ids={}, sequence=1)
     )
-    lease, spool = sink._lease.open("r"), Path(str(sink._spool.folder))
+    lease, spool = sink._lease.address(), Path(str(sink._spool.folder))
 
     def refuse(_: Progress) -> None:
         raise LedgerMismatch("moved")
