@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, strongest
+from atonce.sinks.row_order import RowOrder, refusal, why_not
 
 ORDER_WORDS = {
     Guarantee.NONE: "progress on a timer, output when it is ready: a crash may lose records, repeat them, or both",
@@ -12,8 +13,18 @@ ORDER_WORDS = {
 }
 
 
-def explanation(name: str, level: Guarantee, source: SourceTraits, sink: SinkTraits, checkpoint: str) -> str:
+def explanation(
+    name: str,
+    level: Guarantee,
+    source: SourceTraits,
+    sink: SinkTraits,
+    checkpoint: str,
+    order: RowOrder | None = None,
+) -> str:
+    """`order`: what the plan says of the rows of a key, where the sink depends on it."""
     verdict = strongest(source, sink)
+    unordered = why_not(order, source.ordered) if order is not None else None
+    given = "given" if verdict.allows(level) else "refused: ask for " + verdict.strongest.value
     lines = [
         f"pipeline {name}",
         f"  source      {source.name}",
@@ -21,7 +32,8 @@ def explanation(name: str, level: Guarantee, source: SourceTraits, sink: SinkTra
         f"  asked for   {level.value}: {ORDER_WORDS[level]}",
         f"  strongest   {verdict.strongest.value}",
         *[f"    because   {reason}" for reason in verdict.reasons],
-        f"  verdict     {'given' if verdict.allows(level) else 'refused: ask for ' + verdict.strongest.value}",
+        f"  verdict     {given if unordered is None else 'refused: ' + refusal(sink.name, unordered)}",
+        *([f"  rows        {order.words}"] if order is not None and unordered is None else []),
         f"  progress    {sink.ledger}",
         f"  plan        Spark's checkpoint in {checkpoint}",
         f"  without it  {_without_checkpoint(source)}",

@@ -18,7 +18,7 @@ from atonce.client.topic import Kafka
 from atonce.engine.columnar_plan import on_columns
 from atonce.engine.local_broker import broker_for
 from atonce.engine.observer import Observer, Silent
-from atonce.engine.pruning import Pick, used_columns
+from atonce.engine.pruning import Pick, unstarted, used_columns
 from atonce.engine.rewind import Rewind, rewind, target_positions
 from atonce.engine.run import Fused, Job, Run
 from atonce.engine.session import session
@@ -27,6 +27,9 @@ from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
 from atonce.sinks.arrow_job import column, map_in_arrow
 from atonce.sinks.contract import OpenSink, Sink
+from atonce.sinks.row_order import RowOrder, needs_order, of_stream, refuse_without_order
+from atonce.sinks.sql_options import TableOptions
+from atonce.sinks.task_errors import in_words
 from atonce.sources.contract import Source
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
@@ -135,7 +138,8 @@ class Pipeline:
         from atonce.explain import explanation
 
         source, sink = self._parts()
-        return explanation(self.name, self.level, source.traits(), sink.traits(), self.checkpoint_path())
+        order = self._row_order(source, sink)
+        return explanation(self.name, self.level, source.traits(), sink.traits(), self.checkpoint_path(), order)
 
     def reset(self, to: str, agree: Callable[[Rewind], None] = lambda _: None) -> str | None:
         """Rewinds a stopped pipeline to `earliest`, `latest` or offsets. Returns where the old checkpoint went."""
@@ -302,12 +306,33 @@ class Pipeline:
         inside = self.arrow is not None and not self.transforms and isinstance(self.source, Kafka)
         return not (inside and getattr(sink, "fuses", False))
 
+    def _row_order(self, source: Source, sink: Sink) -> RowOrder | None:
+        """What the transform's plan says of the rows of a key, where an upsert depends on it. Needs Spark."""
+        if not isinstance(sink, TableOptions) or not needs_order(sink):
+            return None
+        from atonce.engine.source import source_schema
+
+        spark = session(self.master, self.spark)
+        kafka = isinstance(self.source, Kafka)
+        try:
+            df = unstarted(spark, source_schema(self.source.headers)) if kafka else source.load(spark, None, {})
+            if self.arrow is not None:
+                df = map_in_arrow(df, _Each(self.arrow), self.arrow_schema)
+            for fn in self.transforms:
+                df = _apply(fn, df)
+            return of_stream(df, sink.keys)
+        except Exception as error:
+            return RowOrder("kept", f"the transform's plan cannot be looked at here ({in_words(error)}); a run will")
+
     def _build(self, hooked: bool) -> Callable[[Any, Any], Any]:
         def build(df: Any, _: Any) -> Any:
             if self.arrow is not None and not hooked:
                 df = map_in_arrow(df, _Each(self.arrow), self.arrow_schema)
             for fn in self.transforms:
                 df = _apply(fn, df)
+            if df.isStreaming and isinstance(self.sink, TableOptions) and needs_order(self.sink):
+                source, sink = self._parts()
+                refuse_without_order(self.sink, sink.traits().name, source.traits().ordered, df)
             return df
 
         return build
