@@ -54,6 +54,12 @@ _SHUFFLES = frozenset(
         "Distinct",
     ]
 )
+_WHOLE = ("byte", "short", "integer", "long")
+_ONE_TO_ONE_CASTS = frozenset(
+    [("binary", "string"), ("date", "string"), *((kind, "string") for kind in _WHOLE)]
+    + [(small, large) for n, small in enumerate(_WHOLE) for large in _WHOLE[n + 1 :]]
+)
+"""Casts that keep different values different: what is grouped by one is grouped by the other."""
 _NAMES_ONLY = frozenset(["qualifier", "metadata", "name", "nullable", "nonInheritableMetadataKeys", "explicitMetadata"])
 
 Kind = Literal["once", "kept", "lost"]
@@ -135,7 +141,10 @@ def _judged(plan: _Node, keys: Sequence[str], below: _Node | None = None) -> Row
 def _once(node: _Node, wanted: list[_Tree], below: _Node | None) -> RowOrder | None:
     """Follow the key's columns down to what makes them unique within a batch."""
     if node.name == "LogicalRDD" and below is not None:
-        return _once(below, wanted, None)
+        above, inside = _outputs(node), _outputs(below)
+        # The optimizer has given the query's columns other numbers; they are still in their places.
+        same = {_id(a): _reference(b) for a, b in zip(above, inside, strict=False)}
+        return _once(below, [_substituted(each, same) for each in wanted], None) if len(above) == len(inside) else None
     if node.name == "Aggregate":
         wanted = [_substituted(each, _definitions(node.fields["aggregateExpressions"])) for each in wanted]
         groups = [_expression(_tree(each)) for each in node.fields["groupingExpressions"]]
@@ -191,15 +200,18 @@ def _nodes(node: _Node, below: _Node | None) -> Iterator[_Node]:
 
 def _attributes(plan: _Node, keys: Sequence[str]) -> list[_Tree] | None:
     """The key's columns in what the plan gives; None where that cannot be told."""
+    found = {str(tree.fields.get("name")): _reference(tree) for tree in _outputs(plan)}
+    return [found[key] for key in keys] if all(key in found for key in keys) else None
+
+
+def _outputs(plan: _Node) -> list[_Node]:
+    """The columns that a plan gives, each an attribute or a named expression; none where that cannot be told."""
     node = plan
     while node.name != "Project" and node.name != "Aggregate" and len(node.children) == 1:
         node = node.children[0]
     lists = {"Project": "projectList", "Aggregate": "aggregateExpressions"}
     outputs = node.fields.get(lists.get(node.name, "output"))
-    if not isinstance(outputs, list):
-        return None
-    found = {str(tree.fields.get("name")): _reference(tree) for tree in map(_tree, outputs)}
-    return [found[key] for key in keys] if all(key in found for key in keys) else None
+    return [_tree(each) for each in outputs] if isinstance(outputs, list) else []
 
 
 def _definitions(outputs: list[Any]) -> dict[int, _Tree]:
@@ -219,10 +231,17 @@ def _expression(node: _Node) -> _Tree:
         return _reference(node)
     if node.name == "Alias":
         return _expression(node.children[0])
+    if node.name == "Cast" and _keeps_values_apart(node):
+        return _expression(node.children[0])
     if node.name == "GetStructField":
         return ("GetStructField", node.fields.get("ordinal"), *(_expression(child) for child in node.children))
     told = {k: v for k, v in node.fields.items() if k not in _NAMES_ONLY and k not in ("class", "exprId")}
     return (node.name, json.dumps(told, sort_keys=True), *(_expression(child) for child in node.children))
+
+
+def _keeps_values_apart(cast: _Node) -> bool:
+    kinds = [node.fields.get("dataType") for node in (cast.children[0], cast)]
+    return cast.children[0].name == "AttributeReference" and tuple(map(str, kinds)) in _ONE_TO_ONE_CASTS
 
 
 def _reference(node: _Node) -> _Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
 from atonce.errors import UndeliverableRow
 
-TIMES_MS = (1_700_000_000_123, 1_600_000_000_456, 1_650_000_000_789)
+TIMES_MS = tuple(int(time.time()) * 1000 - ago for ago in (3_600_123, 86_400_456, 60_789))
+"""In no order, and young enough for the topic's retention."""
 SEND_ON = "SELECT key, value, timestamp FROM input"
 
 
@@ -69,7 +71,7 @@ def test_a_timestamp_column_is_the_time_of_the_record(
     else:
         made = made.transform(SEND_ON)
     made.run(available_now=True)
-    assert timed(kafka_servers, f"{topic}-out") == [(b"%d" % i, 1, time) for i, time in enumerate(TIMES_MS)]
+    assert timed(kafka_servers, f"{topic}-out") == [(b"%d" % i, 1, at) for i, at in enumerate(TIMES_MS)]
 
 
 @pytest.mark.parametrize("kafka_servers", ["embedded"], indirect=True)
@@ -78,7 +80,7 @@ def test_the_timestamp_is_carried_at_every_level(
     kafka_servers: str, topic: str, scratch: Path, spark: Any, level: str
 ) -> None:
     pipeline(kafka_servers, topic, scratch, level).transform(SEND_ON).run(available_now=True)
-    assert [time for _, _, time in timed(kafka_servers, f"{topic}-out")] == list(TIMES_MS)
+    assert [at for _, _, at in timed(kafka_servers, f"{topic}-out")] == list(TIMES_MS)
 
 
 def test_a_timestamp_that_the_topic_does_not_allow_stops_with_the_row_and_the_setting(
