@@ -28,6 +28,9 @@ from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
 from atonce.sinks.arrow_job import column, map_in_arrow
 from atonce.sinks.contract import OpenSink, Sink
+from atonce.sinks.row_order import RowOrder, needs_order, of_stream, refuse_without_order
+from atonce.sinks.sql_options import TableOptions
+from atonce.sinks.task_errors import in_words
 from atonce.sources.contract import Source
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
@@ -139,8 +142,8 @@ class Pipeline:
         from atonce.explain import explanation
 
         source, sink = self._parts()
-        state = self._state_words(source)
-        return explanation(self.name, self.level, source.traits(), sink.traits(), self.checkpoint_path(), state)
+        state, order = self._state_words(source), self._row_order(source, sink)
+        return explanation(self.name, self.level, source.traits(), sink.traits(), self.checkpoint_path(), state, order)
 
     def reset(self, to: str, agree: Callable[[Rewind], None] = lambda _: None) -> str | None:
         """Rewinds a stopped pipeline to `earliest`, `latest` or offsets. Returns where the old checkpoint went."""
@@ -320,15 +323,28 @@ class Pipeline:
         """What feeds a state and may come out otherwise when a batch is computed again."""
         if not self._may_be_unproven():
             return []
-        from atonce.engine.source import source_schema
-
-        kafka = self.source if isinstance(self.source, Kafka) else None
         try:
-            loaded = unstarted(spark, source_schema(kafka.headers)) if kafka else source.load(spark, None, {})
-            df = self._build(hooked=False)(loaded, None)
+            df = self._unstarted(source, spark)
         except Exception:
             return []  # the real build will say what is wrong, in its own place
         return unproven(df)
+
+    def _row_order(self, source: Source, sink: Sink) -> RowOrder | None:
+        """What the transform's plan says of the rows of a key, where an upsert depends on it. Needs Spark."""
+        if not isinstance(sink, TableOptions) or not needs_order(sink):
+            return None
+        try:
+            return of_stream(self._unstarted(source, session(self.master, self.spark)), sink.keys)
+        except Exception as error:
+            return RowOrder("kept", f"the transform's plan cannot be looked at here ({in_words(error)}); a run will")
+
+    def _unstarted(self, source: Source, spark: Any) -> Any:
+        """The transform over a stream that is never started: for its plan alone."""
+        from atonce.engine.source import source_schema
+
+        kafka = self.source if isinstance(self.source, Kafka) else None
+        loaded = unstarted(spark, source_schema(kafka.headers)) if kafka else source.load(spark, None, {})
+        return self._build(hooked=False)(loaded, None)
 
     def _build(self, hooked: bool) -> Callable[[Any, Any], Any]:
         def build(df: Any, _: Any) -> Any:
@@ -336,6 +352,9 @@ class Pipeline:
                 df = map_in_arrow(df, _Each(self.arrow), self.arrow_schema)
             for fn in self.transforms:
                 df = _apply(fn, df)
+            if df.isStreaming and isinstance(self.sink, TableOptions) and needs_order(self.sink):
+                source, sink = self._parts()
+                refuse_without_order(self.sink, sink.traits().name, source.traits().ordered, df)
             return df
 
         return build

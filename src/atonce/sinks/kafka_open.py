@@ -22,12 +22,19 @@ from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch, Identity
 from atonce.sinks.kafka import KafkaSink
 from atonce.sinks.kafka_attempt import Attempt, OutOfTime, Watch
-from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder, Targets
+from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder, Targets, TimeLimits
 from atonce.sinks.kafka_columns import check_columns
 from atonce.sinks.kafka_lease import LeaseServer
 from atonce.sinks.kafka_owner import Owner
 from atonce.sinks.kafka_send import FusedSend, Mode, Report, SendTask
-from atonce.sinks.kafka_topics import DEFAULT_PARTITIONS, broker_config, cluster_id, create_topic, topic_config
+from atonce.sinks.kafka_topics import (
+    DEFAULT_PARTITIONS,
+    broker_config,
+    cluster_id,
+    create_topic,
+    time_limits,
+    topic_config,
+)
 from atonce.sinks.spool import Spool
 from atonce.sinks.task_errors import of_job
 
@@ -56,6 +63,7 @@ class KafkaOpenSink:
         self._servers = kafka.servers or ""
         self._cluster = Cluster(self._servers, kafka.config)
         self._topics: dict[str, int] = {}
+        self._times = TimeLimits()
         for name in (*kafka.topic_names(), *([kafka.dead_letter] if kafka.dead_letter else [])):
             self._find_or_create(name)
         self._limit = min(
@@ -151,7 +159,7 @@ class KafkaOpenSink:
         total = sum(self._topics.values())
         slots = max(1, min(total, 2 * int(self._spark.sparkContext.defaultParallelism)))
         return Encoder(
-            targets=Targets(partitions=dict(self._topics), slots=slots),
+            targets=Targets(partitions=dict(self._topics), slots=slots, times=self._times),
             topic=self._kafka.topic,
             partitioner=self._kafka.partitioner,
             compression=self._kafka.compression,
@@ -290,6 +298,8 @@ class KafkaOpenSink:
         if found is None:
             raise UsageError(f"topic {name!r} was created on {self._servers} but cannot be found there")
         self._topics[name] = len(found.partitions)
+        if name != self._kafka.dead_letter:  # a dead letter has the time at which it is sent
+            self._times = self._times.and_also(time_limits(self._cluster, name))
 
     def _ledger(self) -> KafkaLedger:
         name = self._identity.name
