@@ -112,5 +112,8 @@ class Table:
         except (ValueError, AttributeError, TypeError):
             return None
 
+    def watched_files(self) -> None:
+        return None
+
     def _database(self) -> TableDatabase:
         return database_for(self.ref)
