@@ -7,6 +7,7 @@ no loss a file that has changed since stops the pipeline.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +28,9 @@ _LOOK_EVERY_S = 5.0
 _SHARE = 20
 """A look takes at most one part in so many of the time, whatever the size of the directory."""
 _IGNORING = ("ignoreMissingFiles", "ignoreCorruptFiles")
+_UNREADABLE = re.compile(
+    r"\[FAILED_READ_FILE\.(?P<kind>\w+)\] Encountered error while reading file (?P<path>.*?)\. (?P<why>[^.\n]*)"
+)
 
 Tell = Callable[[str, int], None]
 """(one line for people, how many files it is about)"""
@@ -109,6 +113,18 @@ class FileWatch:
         finally:
             self._next_look = time.monotonic() + max(_LOOK_EVERY_S, _SHARE * (time.monotonic() - began))
             self._lock.release()
+
+    def meaning(self, error: BaseException) -> BaseException:
+        found = _UNREADABLE.search(str(error))
+        if found is None:
+            return error
+        told = DataLossError(
+            f"{as_printed(found['path'])} cannot be read: {found['why'].strip()}. Nothing of its batch "
+            "was recorded as delivered. Next: put it back as it was and run the pipeline again; if it is lost for "
+            "good, put one without rows in its place."
+        )
+        told.__cause__ = error
+        return told
 
     def _loaded(self) -> tuple[dict[str, State], FileRecord]:
         """Every file of batches that are surely delivered. What the last planned one read is judged when it comes."""

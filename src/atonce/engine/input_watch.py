@@ -17,6 +17,9 @@ class InputWatch(Protocol):
     def look(self, *, now: bool = False) -> None:
         """Called often, also when there is no input; does something every few seconds, or `now`."""
 
+    def meaning(self, error: BaseException) -> BaseException:
+        """What an error of the query means, where the input is to blame; else the same error."""
+
 
 class Unwatched:
     """For sources that notice everything themselves."""
@@ -29,3 +32,6 @@ class Unwatched:
 
     def look(self, *, now: bool = False) -> None:
         return None
+
+    def meaning(self, error: BaseException) -> BaseException:
+        return error

@@ -228,9 +228,9 @@ class Run:
                 self._deliverer.refresh()
             self._input.look()
         if self._deliverer is not None and self._deliverer.failure is not None:
-            return self._deliverer.failure
+            return self._input.meaning(self._deliverer.failure)
         error = self.query.exception()
-        return None if error is None else of_job(error)
+        return None if error is None else self._input.meaning(of_job(error))
 
     def _is_active(self) -> bool:
         try:

@@ -204,6 +204,21 @@ def test_a_planned_file_that_vanishes_stops_the_pipeline_until_it_is_back(inbox:
     assert inbox.run() == ["one", "two"]
 
 
+def test_a_file_that_vanishes_while_it_is_read_is_named(inbox: Inbox) -> None:
+    file = inbox.put("a.txt", "one\n")
+
+    def vanish(event: Event) -> None:
+        if event.step is Step.OUTPUT_BEGUN:
+            file.unlink(missing_ok=True)
+
+    inbox.at = vanish
+    with pytest.raises(DataLossError, match=r"in/a\.txt cannot be read: File does not exist\. Nothing of its batch"):
+        inbox.run()
+    inbox.at = lambda _: None
+    inbox.put("a.txt", "")
+    assert inbox.run() == [], "a file without rows stands for one that is lost for good"
+
+
 def test_a_file_that_grows_while_its_batch_is_planned_is_read_whole(inbox: Inbox) -> None:
     file = inbox.put("a.txt", "one\n", age_s=60)
     grown: list[int] = []
