@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from atonce.engine.checkpoint import Checkpoint
@@ -121,6 +121,10 @@ class Run:
         self._fused = self.job.fuse(self._spark, self._sink, self._on_columns)
         register(self._spark)
         df = self._built(self.job.source.load(self._spark, beginning.start, self._fused.options))
+        # What was loaded is what the ledger was compared with, not something made again in between.
+        refuse_recreated(
+            replace(beginning.recorded, source_ids=source_ids), self.job.source.source_ids(), self.job.name
+        )
         stateful = is_stateful(df)
         if stateful and beginning.fresh:
             raise LedgerMismatch(
