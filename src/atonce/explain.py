@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, strongest
 
 ORDER_WORDS = {
@@ -12,7 +14,14 @@ ORDER_WORDS = {
 }
 
 
-def explanation(name: str, level: Guarantee, source: SourceTraits, sink: SinkTraits, checkpoint: str) -> str:
+def explanation(
+    name: str,
+    level: Guarantee,
+    source: SourceTraits,
+    sink: SinkTraits,
+    checkpoint: str,
+    asked: Sequence[str] = (),
+) -> str:
     verdict = strongest(source, sink)
     lines = [
         f"pipeline {name}",
@@ -26,6 +35,7 @@ def explanation(name: str, level: Guarantee, source: SourceTraits, sink: SinkTra
         f"  plan        Spark's checkpoint in {checkpoint}",
         f"  without it  {_without_checkpoint(source)}",
         *[f"  you keep to {need}" for need in (*source.needs, *sink.needs)],
+        *[f"  warning     {line}" for line in asked],
         f"  boundary    {BOUNDARY}",
     ]
     return "\n".join(lines)
