@@ -23,10 +23,11 @@ def explanation(
     checkpoint: str,
     state: Sequence[str] = (),
     order: RowOrder | None = None,
+    asked: Sequence[str] = (),
 ) -> str:
     """`state`: what feeds the pipeline's state and may come out otherwise when a batch is computed again.
 
-    `order`: what the plan says of the rows of a key, where the sink depends on it.
+    `order`: what the plan says of the rows of a key, where the sink depends on it. `asked`: what the servers say.
     """
     verdict = strongest(source, sink)
     unordered = why_not(order, source.ordered) if order is not None else None
@@ -45,6 +46,7 @@ def explanation(
         f"  plan        Spark's checkpoint in {checkpoint}",
         f"  without it  {_without_checkpoint(source)}",
         *[f"  you keep to {need}" for need in (*source.needs, *sink.needs)],
+        *[f"  warning     {line}" for line in asked],
         f"  boundary    {BOUNDARY}",
     ]
     return "\n".join(lines)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from atonce.client.topic import Kafka
+from atonce.engine.cautions import cautions, kafka_cautions
 from atonce.engine.columnar_plan import on_columns
 from atonce.engine.determinism import refuse_unproven, surely_stateless, unproven
 from atonce.engine.local_broker import broker_for
@@ -30,6 +31,7 @@ from atonce.sinks.arrow_job import column, map_in_arrow
 from atonce.sinks.contract import OpenSink, Sink
 from atonce.sinks.row_order import RowOrder, needs_order, of_stream, refuse_without_order
 from atonce.sinks.sql_options import TableOptions
+from atonce.sinks.sqlite import SQLite
 from atonce.sinks.task_errors import in_words
 from atonce.sources.contract import Source
 
@@ -137,13 +139,25 @@ class Pipeline:
         threading.Thread(target=close_when_ended, name=f"atonce-{self.name}", daemon=True).start()
         return query
 
-    def explain(self) -> str:
-        """Which guarantee source and sink allow, why, where progress is kept, and the boundary of the promise."""
+    def explain(self, ask: bool = False) -> str:
+        """Which guarantee source and sink allow, why, where progress is kept, and the boundary of the promise.
+
+        `ask`: also ask the servers that are named for what would stop it, and for what they may forget.
+        """
         from atonce.explain import explanation
 
         source, sink = self._parts()
         state, order = self._state_words(source), self._row_order(source, sink)
-        return explanation(self.name, self.level, source.traits(), sink.traits(), self.checkpoint_path(), state, order)
+        return explanation(
+            self.name,
+            self.level,
+            source.traits(),
+            sink.traits(),
+            self.checkpoint_path(),
+            state=state,
+            order=order,
+            asked=self._asked() if ask else (),
+        )
 
     def reset(self, to: str, agree: Callable[[Rewind], None] = lambda _: None) -> str | None:
         """Rewinds a stopped pipeline to `earliest`, `latest` or offsets. Returns where the old checkpoint went."""
@@ -205,6 +219,8 @@ class Pipeline:
         with broker_for(self.source, self.sink, self.say) as servers:
             here = self if servers is None else self.at(servers)
             source, sink = here._checked_parts()
+            for line in cautions(source, sink, self.level):
+                self.say(f"{self.name}: {line}")
             spark = session(here.master, here.spark, warm=True, sees_rows=here._sees_rows())
             refuse_unproven(here._unproven(source, spark), self.name)
             run = Run(here._job(source, sink, available_now), spark)
@@ -226,6 +242,24 @@ class Pipeline:
             missing = "read(source)" if self.source is None else "write(sink)"
             raise UsageError(f"pipeline {self.name!r} has no {missing} yet")
         return as_source(self.source), as_sink(self.sink)
+
+    def _asked(self) -> list[str]:
+        """What the servers say; what would stop a run is one more line here. Nothing is made."""
+        source, sink = self._parts()
+        lines = []
+        for said, check in ((self.source, source.check), (self.sink, sink.check)):
+            made_by_asking = isinstance(said, SQLite) and not Path(said.path).exists()
+            if made_by_asking or (isinstance(said, Kafka) and not said.servers):
+                continue
+            try:
+                check()
+            except UsageError as error:
+                lines.append(str(error))
+        try:
+            lines += [] if lines else cautions(source, sink, self.level)
+        except UsageError as error:
+            lines.append(str(error))
+        return [*lines, *kafka_cautions(source, sink)]
 
     def _checked_parts(self) -> tuple[Source, Sink]:
         """Both can be reached and hold what they must; nothing is started before."""

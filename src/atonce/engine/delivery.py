@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from atonce.engine.checkpoint import Checkpoint
+from atonce.engine.input_watch import InputWatch, Unwatched
 from atonce.engine.observer import Event, Observer, Step
 from atonce.errors import AtOnceError, OutcomeUnknown, RetriableError
 from atonce.guarantee import ORDERS, Guarantee
@@ -46,6 +47,7 @@ class Deliverer:
         encoded: bool,
         observer: Observer,
         mirror: Callable[[Progress], None] | None = None,
+        watch: InputWatch | None = None,
     ) -> None:
         self._identity = identity
         self._sink = sink
@@ -56,6 +58,7 @@ class Deliverer:
         self._encoded = encoded
         self._observer = observer
         self._mirror = mirror
+        self._input: InputWatch = watch or Unwatched()
         self._lock = threading.Lock()
         self._last_commit = self._last_look = time.monotonic()
         self._stop = threading.Event()
@@ -125,8 +128,10 @@ class Deliverer:
                 # Its state store must advance all the same, or the checkpoint becomes unusable. Where the sink's part
                 # runs inside the source there is no state, and that part must not run without its errand.
                 df.write.format("noop").mode("overwrite").save()
+            self._input.skipped(batch_id)
             self._tell(Step.SKIPPED, batch_id)
             return
+        self._input.before(batch_id, query_id)
         writes = self._in_order(plan, self._progress_after(plan), df)
         self._accept(writes.recorded)
         self.delivered += 1

@@ -37,6 +37,7 @@ class Snapshot:
     aborted: int
     retries: int
     restarts: int
+    files_passed_over: int
     last_batch_s: float
     lag: int | None
     trouble: str
@@ -50,7 +51,7 @@ class Numbers:
         self._lock = threading.Lock()
         self._batch: int | None = None
         self._counts: dict[str, int] = dict.fromkeys(
-            ("batches", "rows", "commits", "skipped", "aborted", "retries", "restarts"), 0
+            ("batches", "rows", "commits", "skipped", "aborted", "retries", "restarts", "files_passed_over"), 0
         )
         self._planned_at = time.monotonic()
         self._last_batch_s = 0.0
@@ -76,6 +77,8 @@ class Numbers:
                 self._counts["skipped"] += 1
             elif event.step is Step.ABORTED:
                 self._counts["aborted"] += 1
+            elif event.step is Step.PASSED_OVER:
+                self._counts["files_passed_over"] += int(event.facts.get("files", 0))
             elif event.step is Step.RETRYING:
                 self._counts["retries"] += 1
                 self._counts["restarts"] = max(self._counts["restarts"], int(event.facts.get("restarts", 0)))
@@ -127,6 +130,7 @@ class _Collector:
             "aborted": "Attempts that were aborted whole and run again.",
             "retries": "Times that passing trouble was waited out.",
             "restarts": "Times that the query was started again.",
+            "files_passed_over": "Files that the source left unread: hidden names, changed or vanished files.",
         }
         for name, words in counters.items():
             family = CounterMetricFamily(f"atonce_{name}", words, labels=labels)

@@ -50,11 +50,12 @@ def refuse_recreated(recorded: Progress, source_ids: dict[str, str], name: str) 
     for topic, known in sorted(recorded.source_ids.items()):
         now = source_ids.get(topic)
         if known and now and known != now:
-            at = {p: o for p, o in (recorded.positions or {}).items() if p.rpartition("/")[0] == topic}
+            at = {p: o for p, o in (recorded.positions or {}).items() if topic in (p, p.rpartition("/")[0])}
+            what = "table" if topic in at else "topic"
             raise LedgerMismatch(
-                f"topic {topic!r} was deleted and made again: its id is {now}, the ledger's positions {at} belong "
+                f"{what} {topic!r} was deleted and made again: its id is {now}, the ledger's positions {at} belong "
                 f"to {known}. "
-                f"Offsets of the old topic mean nothing in the new one. Next: `atonce reset {name} --to earliest`."
+                f"Positions of the old {what} mean nothing in the new one. Next: `atonce reset {name} --to earliest`."
             )
 
 

@@ -13,6 +13,8 @@ from typing import Any
 from atonce.engine.checkpoint import Checkpoint
 from atonce.engine.checkpoint_manager import quick_on_a_local_disk
 from atonce.engine.delivery import Deliverer, Stopping
+from atonce.engine.file_watch import FileWatch
+from atonce.engine.input_watch import InputWatch, Unwatched
 from atonce.engine.locate import locate
 from atonce.engine.mirror import Mirror
 from atonce.engine.observer import Event, Observer, Silent, Step
@@ -108,6 +110,7 @@ class Run:
             Mirror(job.name, job.input_servers, job.input_config) if job.mirrored and job.input_servers else None
         )
         self._deliverer: Deliverer | None = None
+        self._input: InputWatch = Unwatched()
         self._fused = Fused()
         self._on_columns = True
         self.query: Any = None
@@ -118,6 +121,7 @@ class Run:
     def start(self) -> Any:
         """Claims the pipeline, compares ledger and checkpoint, and starts the query."""
         self._open_sink()
+        self._input = self._watched()
         source_ids = self.job.source.source_ids()
         beginning = self._begin(source_ids)
         self._tell(Step.CLAIMED, {"positions": beginning.recorded.positions})
@@ -125,6 +129,10 @@ class Run:
         self._fused = self.job.fuse(self._spark, self._sink, self._on_columns)
         register(self._spark)
         df = self._built(self.job.source.load(self._spark, beginning.start, self._fused.options))
+        # What was loaded is what the ledger was compared with, not something made again in between.
+        refuse_recreated(
+            replace(beginning.recorded, source_ids=source_ids), self.job.source.source_ids(), self.job.name
+        )
         stateful = is_stateful(df)
         if stateful and beginning.fresh:
             raise LedgerMismatch(
@@ -145,11 +153,13 @@ class Run:
             encoded=self._fused.encoded,
             observer=self.job.observer,
             mirror=self._mirror,
+            watch=self._input,
         )
         writer = df.writeStream.queryName(self.job.name).foreachBatch(self._deliverer)
         writer = writer.option("checkpointLocation", self.job.checkpoint).outputMode(self.job.mode or default_mode(df))
         if self.job.trigger:
             writer = writer.trigger(**self.job.trigger)
+        self._input.look(now=True)
         with quick_on_a_local_disk(self._spark, self.job.checkpoint):
             self.query = writer.start()
         return self.query
@@ -210,6 +220,7 @@ class Run:
             if self._stop.is_set():
                 break
             self._restart(since)
+        self._input.look(now=True)
         with contextlib.suppress(RetriableError):
             self._sink.settle()
         self._tell(Step.STOPPED, {})
@@ -258,10 +269,11 @@ class Run:
                 except LedgerMismatch as moved:
                     self._stop_query()
                     return moved
+            self._input.look()
         if self._deliverer is not None and self._deliverer.failure is not None:
-            return self._deliverer.failure
+            return self._input.meaning(self._deliverer.failure)
         error = self.query.exception()
-        return None if error is None else of_job(error)
+        return None if error is None else self._input.meaning(of_job(error))
 
     def _is_active(self) -> bool:
         try:
@@ -362,6 +374,24 @@ class Run:
                 if not left:
                     raise
                 time.sleep(0.5)
+
+    def _watched(self) -> InputWatch:
+        files = self.job.source.watched_files()
+        if files is None:
+            return Unwatched()
+
+        def tell(line: str, count: int) -> None:
+            self.job.say(f"{self.job.name}: {line}")
+            self._tell(Step.PASSED_OVER, {"files": count})
+
+        return FileWatch(
+            path=files.path,
+            options=files.options,
+            level=self.job.guarantee,
+            checkpoint=self._checkpoint,
+            spark=self._spark,
+            tell=tell,
+        )
 
     def _notice_changes(self, recorded: Progress) -> None:
         before, now = _parts(recorded.fingerprint), _parts(self.identity.fingerprint)

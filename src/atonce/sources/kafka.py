@@ -99,6 +99,9 @@ class KafkaSource:
         except (ValueError, AttributeError, TypeError):
             return None
 
+    def watched_files(self) -> None:
+        return None
+
     def _present(self, start: Positions) -> Positions:
         """Without partitions that are gone (a topic made smaller, or no longer asked for)."""
         with self._cluster() as cluster:
