@@ -114,11 +114,17 @@ class Postgres(TableOptions):
     def _kept_in(self) -> list[str]:
         """Every table that a delivery writes to."""
         from atonce.ledger.sql import TABLE
+        from atonce.sinks.postgres_merge import deleted_table
         from atonce.sinks.postgres_names import beside, qualified
 
         name = self.table.rpartition(".")[2]
-        letters = qualified(self.dead_letter or f"{self.table}_dead_letter")
-        return [qualified(self.table), beside(self.table, TABLE), beside(self.table, f"atonce_seen_{name}"), letters]
+        return [
+            qualified(self.table),
+            beside(self.table, TABLE),
+            beside(self.table, f"atonce_seen_{name}"),
+            deleted_table(self.table),
+            qualified(self.dead_letter or f"{self.table}_dead_letter"),
+        ]
 
     def open(self, identity: Identity, spark: Any) -> OpenSink:
         from atonce.ledger.sql import TABLE, SqlLedger
