@@ -95,8 +95,6 @@ class BrokerState:
         self.settings = settings
         self.metrics = metrics
         self.node_id = settings.number("node.id")
-        self.host = ""
-        self.port = 0
         self.clock_ms = now_ms
         self.stopping = False
         self.response_room: Callable[[], int] = lambda: MAX_LONG

@@ -8,6 +8,7 @@ checked and reserved.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from collections import deque
@@ -19,6 +20,7 @@ from atonce.broker.handlers import api_versions
 from atonce.broker.messages import ErrorCode, MalformedRequest, encode_response, read_header, read_request
 
 if TYPE_CHECKING:
+    from atonce.broker.listeners import Listener
     from atonce.broker.server import Server
 
 _log = logging.getLogger(__name__)
@@ -36,8 +38,10 @@ _UNSENT_BYTES = 4 * 1024 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
-    def __init__(self, server: Server, connection_id: int) -> None:
+    def __init__(self, server: Server, connection_id: int, listener: Listener) -> None:
         self._server = server
+        self._listener = listener
+        self._told = ("", 0)  # where this client finds us
         self.connection_id = connection_id
         self.address = ""
         self._transport: Any = None
@@ -66,6 +70,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
+        reached = transport.get_extra_info("sockname")
+        self._told = self._listener.told(str(reached[0]) if reached else "")
         if not self._server.admit(self):
             self.closing = True
             transport.abort()
@@ -264,6 +270,7 @@ class Connection(asyncio.BufferedProtocol):
                 header.client_id or "",
                 f"/{self.address}",
                 self.connection_id,
+                *self._told,
             )
             self._server.metrics.request(header.api_key)
             if route is None or not route.min_version <= header.version <= route.max_version:
@@ -298,9 +305,7 @@ class Connection(asyncio.BufferedProtocol):
     def _unsupported(self, context: Context) -> Any:
         if context.api_key != api_versions.API_KEY:
             raise MalformedRequest(f"API {context.api_key} version {context.version}, which we do not advertise")
-        oldest = Context(
-            context.api_key, 0, context.correlation_id, context.client_id, context.client_host, context.connection_id
-        )
+        oldest = dataclasses.replace(context, version=0)
         parts = encode_response(
             oldest.api_key, 0, oldest.correlation_id, api_versions.answer(oldest, ErrorCode.unsupported_version)
         )

@@ -19,6 +19,8 @@ class Context:
     client_id: str  # "" if the client sent none
     client_host: str  # as Kafka shows it: "/127.0.0.1"
     connection_id: int
+    host: str = ""  # where this client finds us, by the listener that it came in by
+    port: int = 0
 
     def reply(self, **values: Any) -> Any:
         """The response in the version of the request: fields that it does not know are dropped."""

@@ -34,7 +34,7 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
         topics = [await _one(broker, one, bool(may_create), operations) for one in asked]
     cluster_operations = getattr(request, "include_cluster_authorized_operations", False)
     return context.reply(
-        brokers=[{"node_id": broker.node_id, "host": broker.host, "port": broker.port, "rack": None}],
+        brokers=[{"node_id": broker.node_id, "host": context.host, "port": context.port, "rack": None}],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
