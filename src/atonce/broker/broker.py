@@ -102,6 +102,8 @@ class BrokerState:
         self._flushers = ThreadPoolExecutor(8, "flush")
         self.readers = ThreadPoolExecutor(4, "read")
         self.files = ThreadPoolExecutor(2, "files")
+        # One at a time: large requests of many clients wait for each other, and nobody else waits for them.
+        self.large = ThreadPoolExecutor(1, "large")
         self.topics = Topics(root, settings, self._open_log, self._make_partition, self.files)
         self.sessions = FetchSessions(settings.number("max.incremental.fetch.session.cache.slots"))
         self.background = Background(self.topics, settings, self.files)
@@ -146,7 +148,7 @@ class BrokerState:
         for partition in self.topics.partitions():
             await partition.settle()
         await asyncio.get_running_loop().run_in_executor(self.files, self.topics.close)
-        for pool in (self._flushers, self.readers, self.files):
+        for pool in (self._flushers, self.readers, self.files, self.large):
             pool.shutdown()
 
     def _only(self, topic: str) -> Partition:
