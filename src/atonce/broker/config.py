@@ -139,6 +139,7 @@ BROKER = (
     # The node and its topics.
     _int("node.id", 1, "The id of this node in metadata.", 0),
     _int("num.partitions", 4, "Partitions of a topic that is created without a number. Kafka's default is 1.", 1),
+    _int("max.partitions", 50_000, "Ours: partitions in all.", 1, dynamic=True),
     _int("default.replication.factor", 1, "Replicas of a topic that is created without a number.", 1),
     _bool("allow.any.replication.factor", False, "Ours: accept any replication factor and keep one copy."),
     _bool("auto.create.topics.enable", True, "Create a topic when a client asks for its metadata."),
@@ -175,6 +176,9 @@ BROKER = (
     _long("log.cleaner.min.compaction.lag.ms", 0, "Younger records are not compacted.", 0, dynamic=True),
     _long("log.cleaner.max.compaction.lag.ms", MAX_LONG, "Older records are compacted whatever the ratio.", 1, dynamic=True),
     # Connections.
+    Setting("listeners", Kind.LIST, None, "Where to listen: NAME://HOST:PORT, separated by commas. Unset: `--listen`, as PLAINTEXT."),
+    Setting("advertised.listeners", Kind.LIST, None, "What clients are told to connect to, for those listeners whose own address they cannot use."),
+    Setting("listener.security.protocol.map", Kind.LIST, "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", "The security protocol of each listener, by its name."),
     _int("socket.request.max.bytes", 104857600, "Largest request.", 1),
     _int("control.request.max.bytes", 8388608, "Ours: largest request other than Produce.", 1024),
     _int("first.request.max.bytes", 65536, "Ours: largest first request of a connection.", 512),

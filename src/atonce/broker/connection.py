@@ -8,17 +8,30 @@ checked and reserved.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from atonce.broker.context import Context, Later
 from atonce.broker.handlers import api_versions
-from atonce.broker.messages import ErrorCode, MalformedRequest, encode_response, read_header, read_request
+from atonce.broker.messages import (
+    ErrorCode,
+    MalformedRequest,
+    Reply,
+    RequestHeader,
+    encode_body,
+    encode_response,
+    read_header,
+    read_request,
+)
 
 if TYPE_CHECKING:
+    from atonce.broker.listeners import Listener
+    from atonce.broker.router import Route
     from atonce.broker.server import Server
 
 _log = logging.getLogger(__name__)
@@ -36,8 +49,10 @@ _UNSENT_BYTES = 4 * 1024 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
-    def __init__(self, server: Server, connection_id: int) -> None:
+    def __init__(self, server: Server, connection_id: int, listener: Listener) -> None:
         self._server = server
+        self._listener = listener
+        self._told = ("", 0)  # where this client finds us
         self.connection_id = connection_id
         self.address = ""
         self._transport: Any = None
@@ -66,6 +81,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
+        reached = transport.get_extra_info("sockname")
+        self._told = self._listener.told(str(reached[0]) if reached else "")
         if not self._server.admit(self):
             self.closing = True
             transport.abort()
@@ -264,19 +281,19 @@ class Connection(asyncio.BufferedProtocol):
                 header.client_id or "",
                 f"/{self.address}",
                 self.connection_id,
+                *self._told,
             )
             self._server.metrics.request(header.api_key)
             if route is None or not route.min_version <= header.version <= route.max_version:
                 result = self._unsupported(context)
             else:
-                if route.parse is not None:
-                    request = route.parse(header.version, frame, header.body)  # type: ignore[arg-type]
-                else:
-                    request = read_request(header, frame)  # type: ignore[arg-type]
+                request = await self._read(route, header, frame)
                 self._only_reads = header.api_key == _FETCH
                 result = await route.handle(self._server.broker, context, request)
                 self._only_reads = False
                 del request
+                if isinstance(result, Reply) and result.is_heavy:
+                    result = await self._in_thread(encode_body, result)
             if isinstance(result, Later):
                 later = True
                 await self._queue(context, result.response, size)
@@ -295,12 +312,21 @@ class Connection(asyncio.BufferedProtocol):
             if not later:
                 self._server.release(size)
 
+    async def _read(self, route: Route, header: RequestHeader, frame: bytes | bytearray) -> Any:
+        """The request's body; a large one is read in a thread, while others have their turn."""
+        if route.parse is not None:
+            return route.parse(header.version, frame, header.body)
+        if len(frame) <= _SCRATCH_BYTES:
+            return read_request(header, bytes(frame))
+        return await self._in_thread(read_request, header, bytes(frame))
+
+    async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._server.broker.large, work, *args)
+
     def _unsupported(self, context: Context) -> Any:
         if context.api_key != api_versions.API_KEY:
             raise MalformedRequest(f"API {context.api_key} version {context.version}, which we do not advertise")
-        oldest = Context(
-            context.api_key, 0, context.correlation_id, context.client_id, context.client_host, context.connection_id
-        )
+        oldest = dataclasses.replace(context, version=0)
         parts = encode_response(
             oldest.api_key, 0, oldest.correlation_id, api_versions.answer(oldest, ErrorCode.unsupported_version)
         )

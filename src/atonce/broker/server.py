@@ -9,7 +9,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from atonce.broker.config import MAX_INT
 from atonce.broker.connection import Connection
+from atonce.broker.listeners import Listener
 from atonce.broker.metrics import Metrics
 from atonce.broker.router import routes
 from atonce.broker.settings import Settings
@@ -33,7 +35,7 @@ class Limits:
     receive_buffer_bytes: int
 
     @classmethod
-    def of(cls, settings: Settings) -> Limits:
+    def of(cls, settings: Settings, most_connections: int = MAX_INT) -> Limits:
         request_bytes = settings.number("socket.request.max.bytes")
         return cls(
             request_bytes=request_bytes,
@@ -41,7 +43,7 @@ class Limits:
             first_request_bytes=min(request_bytes, settings.number("first.request.max.bytes")),
             queued_bytes=settings.number("queued.max.request.bytes"),
             queued_requests=settings.number("queued.max.requests"),
-            connections=settings.number("max.connections"),
+            connections=min(settings.number("max.connections"), most_connections),
             connections_per_address=settings.number("max.connections.per.ip"),
             idle_s=settings.number("connections.max.idle.ms") / 1000,
             receive_s=settings.number("request.receive.timeout.ms") / 1000,
@@ -58,7 +60,7 @@ class Limits:
 
 
 class Server:
-    """Listens on one address for one broker."""
+    """Listens for one broker, at one address or several."""
 
     def __init__(self, broker: Any, limits: Limits, metrics: Metrics) -> None:
         self.broker = broker
@@ -72,21 +74,31 @@ class Server:
         self._waiting: list[Connection] = []
         self.slow: set[Connection] = set()  # those that do not read their answers as fast as we write them
         broker.response_room = self.response_room
-        self._listener: asyncio.Server | None = None
+        self._listening: list[asyncio.Server] = []
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def listen(self, host: str, port: int, backlog: int) -> tuple[str, int]:
-        """Start accepting; returns the address that it became."""
+    async def listen(self, listener: Listener, backlog: int) -> Listener:
+        """Start accepting there; returns the listener with the port that it became."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._connect, host, port, backlog=backlog)
-        self._sweeper = loop.create_task(self._sweep())
-        name = self._listener.sockets[0].getsockname()
-        return str(name[0]), int(name[1])
+        bound = listener
+
+        def connect() -> Connection:
+            self._next_id += 1
+            return Connection(self, self._next_id, bound)
+
+        # Every address; but a port that is picked would be another one for each family.
+        host = listener.host or (None if listener.port else "0.0.0.0")
+        serving = await loop.create_server(connect, host, listener.port, backlog=backlog)
+        bound = listener.bound(int(serving.sockets[0].getsockname()[1]))
+        self._listening.append(serving)
+        if self._sweeper is None:
+            self._sweeper = loop.create_task(self._sweep())
+        return bound
 
     async def stop(self, grace_s: float = 2.0) -> None:
         """Accept nothing more, let the requests at hand finish for a moment, then close every connection."""
-        if self._listener is not None:
-            self._listener.close()
+        for serving in self._listening:
+            serving.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         deadline = time.monotonic() + grace_s
@@ -96,10 +108,6 @@ class Server:
             await asyncio.sleep(0.01)
         for connection in list(self._connections.values()):
             connection.close()
-
-    def _connect(self) -> Connection:
-        self._next_id += 1
-        return Connection(self, self._next_id)
 
     # -- called by the connections ------------------------------------------------------------------------------
 

@@ -14,7 +14,10 @@ def register(app: typer.Typer) -> None:
 
 def broker(
     data: Annotated[Path, typer.Option("--data", help="Directory that holds the logs; made if it is not there.")],
-    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT; port 0 picks a free one.")] = "127.0.0.1:9092",
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", help="HOST:PORT; port 0 picks a free one.", show_default="127.0.0.1:9092"),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A broker or topic setting, by Kafka's name. May be repeated."),
