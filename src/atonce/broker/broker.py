@@ -17,9 +17,11 @@ from atonce.broker.journal import PartitionJournal
 from atonce.broker.messages import ErrorCode
 from atonce.broker.metrics import Metrics
 from atonce.broker.partition import Partition
+from atonce.broker.sasl import Sasl
 from atonce.broker.sessions import FetchSessions
 from atonce.broker.settings import Settings
 from atonce.broker.topics import INTERNAL, Topic, Topics
+from atonce.broker.users import Users
 from atonce.coordinator.decision import CONSUMER_OFFSETS, TRANSACTION_STATE, ProducerIdAndEpoch, TopicPartition
 from atonce.coordinator.groups import GroupConfig, GroupCoordinator
 from atonce.coordinator.states import TransactionState
@@ -102,6 +104,12 @@ class BrokerState:
         self._flushers = ThreadPoolExecutor(8, "flush")
         self.readers = ThreadPoolExecutor(4, "read")
         self.files = ThreadPoolExecutor(2, "files")
+        self.users = Users(root)
+        self.sasl = Sasl(
+            self.users,
+            settings.text("sasl.enabled.mechanisms").split(","),
+            settings.number("connection.failed.authentication.delay.ms") / 1000,
+        )
         self.topics = Topics(root, settings, self._open_log, self._make_partition, self.files)
         self.sessions = FetchSessions(settings.number("max.incremental.fetch.session.cache.slots"))
         self.background = Background(self.topics, settings, self.files)
@@ -148,6 +156,7 @@ class BrokerState:
         await asyncio.get_running_loop().run_in_executor(self.files, self.topics.close)
         for pool in (self._flushers, self.readers, self.files):
             pool.shutdown()
+        self.sasl.close()
 
     def _only(self, topic: str) -> Partition:
         found = self.topics.get(topic)

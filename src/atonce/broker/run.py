@@ -23,7 +23,7 @@ from atonce.broker.address import (
 )
 from atonce.broker.broker import BrokerState
 from atonce.broker.config import Value
-from atonce.broker.listeners import Listener, Protocol, parse_listeners
+from atonce.broker.listeners import Listener, parse_listeners
 from atonce.broker.metrics import Metrics, serve_metrics
 from atonce.broker.server import Limits, Server
 from atonce.broker.settings import Settings
@@ -48,7 +48,7 @@ def run(options: Options, ready: Callable[[str], None]) -> None:
     """Serve until a signal comes. `ready` is called with HOST:PORT once the broker answers."""
     listeners = listeners_of(options)
     for listener in listeners:
-        if listener.protocol is not Protocol.PLAINTEXT:
+        if listener.protocol.is_encrypted:
             raise UsageError(f"listeners={listener}: this broker does not speak {listener.protocol.value}")
         _check_reach(options, "--listen", show_address(listener.host or "0.0.0.0", listener.port), _HARM)
     if options.metrics is not None:

@@ -12,7 +12,9 @@ from typing import Any
 from atonce.broker.connection import Connection
 from atonce.broker.listeners import Listener
 from atonce.broker.metrics import Metrics
+from atonce.broker.peer import Peer
 from atonce.broker.router import routes
+from atonce.broker.sasl import Login
 from atonce.broker.settings import Settings
 
 _SWEEP_S = 1.0
@@ -32,6 +34,8 @@ class Limits:
     response_bytes: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    login_s: float
+    strangers: int
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
@@ -49,6 +53,8 @@ class Limits:
             response_bytes=settings.number("queued.max.response.bytes"),
             send_buffer_bytes=settings.number("socket.send.buffer.bytes"),
             receive_buffer_bytes=settings.number("socket.receive.buffer.bytes"),
+            login_s=settings.number("authentication.timeout.ms") / 1000,
+            strangers=settings.number("max.unauthenticated.connections"),
         )
 
     def size_buffers(self, connection: socket.socket) -> None:
@@ -68,6 +74,7 @@ class Server:
         self.routes = routes()
         self._connections: dict[int, Connection] = {}
         self._per_address: Counter[str] = Counter()
+        self._strangers: dict[int, Connection] = {}  # the oldest first
         self._next_id = 0
         self._held_bytes = 0
         self._waiting: list[Connection] = []
@@ -121,11 +128,32 @@ class Server:
         self._connections[connection.connection_id] = connection
         self._per_address[connection.address] += 1
         self.metrics.connections = len(self._connections)
+        if connection.peer.login is not None:
+            self._strangers[connection.connection_id] = connection
+            if len(self._strangers) > limits.strangers:
+                self._drop_a_stranger()
         return True
+
+    def peer(self, listener: Listener) -> Peer:
+        """Whom a new connection belongs to, as far as that is known."""
+        peer = Peer()
+        if listener.protocol.asks_for_a_user:
+            peer.login = Login(self.broker.sasl, peer)
+        return peer
+
+    def came_in(self, connection: Connection) -> None:
+        self._strangers.pop(connection.connection_id, None)
+
+    def _drop_a_stranger(self) -> None:
+        """The oldest from the address that has most of them: a flood crowds out itself, and nobody else."""
+        most, _ = Counter(one.address for one in self._strangers.values()).most_common(1)[0]
+        oldest = next(one for one in self._strangers.values() if one.address == most)
+        oldest.turn_out("too many connections without a login")
 
     def forget(self, connection: Connection) -> None:
         if self._connections.pop(connection.connection_id, None) is None:
             return
+        self._strangers.pop(connection.connection_id, None)
         self._per_address[connection.address] -= 1
         if not self._per_address[connection.address]:
             del self._per_address[connection.address]

@@ -46,10 +46,12 @@ def broker(
 
     from atonce.broker.run import Options, run
     from atonce.broker.settings import checked_broker_settings, parse_assignments
+    from atonce.local.secrets import resolved
 
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    checked = checked_broker_settings(parse_assignments(settings or ()))
+    given = {name: resolved(value) for name, value in parse_assignments(settings or ()).items()}
+    checked = checked_broker_settings(given)
     options = Options(data=data, listen=listen, settings=checked, insecure=insecure, metrics=metrics)
     run(options, lambda address: print(f"ready on {address}", flush=True))
