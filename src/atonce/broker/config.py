@@ -199,6 +199,13 @@ BROKER = (
     # Who may come in.
     Setting("sasl.enabled.mechanisms", Kind.LIST, "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN", "How users log in on `SASL_` listeners. Kafka's default is GSSAPI.", choices=("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")),
     _int("connection.failed.authentication.delay.ms", 100, "A failed login is answered, and closed, after this.", 0),
+    Setting("ssl.keystore.location", Kind.STRING, None, "For `SSL` and `SASL_SSL` listeners: a PEM file with the private key and its chain of certificates."),
+    Setting("ssl.keystore.type", Kind.STRING, "PEM", "Kafka's default is JKS; `openssl pkcs12` makes PEM files of others.", choices=("PEM",)),
+    Setting("ssl.key.password", Kind.PASSWORD, None, "Of the private key, as `${NAME}` or `${file:PATH}`."),
+    Setting("ssl.truststore.location", Kind.STRING, None, "A PEM file with the certificates that clients' certificates must come from."),
+    Setting("ssl.truststore.type", Kind.STRING, "PEM", "Kafka's default is JKS.", choices=("PEM",)),
+    Setting("ssl.client.auth", Kind.STRING, "none", "Whether `SSL` listeners ask clients for a certificate; its name is then the user.", choices=("none", "requested", "required")),
+    Setting("ssl.enabled.protocols", Kind.LIST, "TLSv1.2,TLSv1.3", "Versions of TLS.", choices=("TLSv1.2", "TLSv1.3")),
     _int("authentication.timeout.ms", 10000, "Ours: handshake and login must be done by then.", 100),
     _int("max.unauthenticated.connections", 256, "Ours: connections that have not logged in yet; above it the oldest of the address with most of them goes.", 1),
     # Groups and offsets.

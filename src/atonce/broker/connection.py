@@ -19,6 +19,7 @@ from atonce.broker.context import Context, Later
 from atonce.broker.handlers import api_versions
 from atonce.broker.messages import ErrorCode, MalformedRequest, encode_response, read_header, read_request
 from atonce.broker.peer import Peer
+from atonce.broker.tls import principal
 
 if TYPE_CHECKING:
     from atonce.broker.listeners import Listener
@@ -67,10 +68,20 @@ class Connection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._busy = False
         self._only_reads = False
+        self._is_wrapped = False
 
     # -- the transport's side -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
+        if self.peer.is_shaking_hands:
+            self._is_wrapped, self.peer.is_shaking_hands = True, False
+            self.peer.principal = principal(transport)
+            self._begin(transport)
+        elif self.arrive(transport):
+            self._begin(transport)
+
+    def arrive(self, transport: Any) -> bool:
+        """Somebody is there. False: there is no room, and he is gone again."""
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
@@ -79,7 +90,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._server.admit(self):
             self.closing = True
             transport.abort()
-            return
+            return False
+        return True
+
+    def _begin(self, transport: Any) -> None:
+        self._transport = transport
+        if not self.peer.is_stranger:
+            self._server.came_in(self)
         transport.set_write_buffer_limits(high=_UNSENT_BYTES)
         self._server.limits.size_buffers(transport.get_extra_info("socket"))
         self._task = asyncio.get_running_loop().create_task(self._serve())
@@ -95,7 +112,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self._hang_up()
-        return True  # what was received is still answered; then `_serve` closes
+        # What was received is still answered; then `_serve` closes. TLS cannot be half closed.
+        return not self._is_wrapped
 
     def _hang_up(self) -> None:
         """Nothing more will come. A fetch that waits for data is given up; whatever changes something is finished."""
@@ -219,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         """Called every second or so: close what has been quiet, or half sent, for too long."""
         limits = self._server.limits
         began = self._frame_began
-        if self.peer.login is not None and now - self.began > limits.login_s:
+        if self.peer.is_stranger and now - self.began > limits.login_s:
             self._refuse(f"no login within {limits.login_s:g} s")
         elif began is not None and not self._paused and now - began > limits.receive_s:
             self._refuse(f"a request that was not complete after {limits.receive_s:g} s")
@@ -367,4 +385,5 @@ class Connection(asyncio.BufferedProtocol):
         parts = encode_response(context.api_key, context.version, context.correlation_id, result)
         self._server.metrics.bytes_out += sum(len(part) for part in parts)
         self.last_active = time.monotonic()
-        self._transport.writelines(parts)
+        # Each part would be a TLS record of its own.
+        self._transport.writelines((b"".join(parts),) if self._is_wrapped else parts)

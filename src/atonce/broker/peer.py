@@ -15,7 +15,12 @@ ANONYMOUS = "User:ANONYMOUS"
 class Peer:
     principal: str = ANONYMOUS
     login: Login | None = None  # what still has to be proven; None: nothing
+    is_shaking_hands: bool = False  # TLS
     turned_away: bool = False  # told so, and closed as soon as the answer is out
+
+    @property
+    def is_stranger(self) -> bool:
+        return self.login is not None or self.is_shaking_hands
 
     def enter(self, user: str) -> None:
         self.principal, self.login = f"User:{user}", None

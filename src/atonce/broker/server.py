@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from atonce.broker.peer import Peer
 from atonce.broker.router import routes
 from atonce.broker.sasl import Login
 from atonce.broker.settings import Settings
+from atonce.broker.tls import TlsListener, listening_sockets
 
 _SWEEP_S = 1.0
 
@@ -80,10 +82,10 @@ class Server:
         self._waiting: list[Connection] = []
         self.slow: set[Connection] = set()  # those that do not read their answers as fast as we write them
         broker.response_room = self.response_room
-        self._listening: list[asyncio.Server] = []
+        self._listening: list[asyncio.Server | TlsListener] = []
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def listen(self, listener: Listener, backlog: int) -> Listener:
+    async def listen(self, listener: Listener, backlog: int, tls: ssl.SSLContext | None = None) -> Listener:
         """Start accepting there; returns the listener with the port that it became."""
         loop = asyncio.get_running_loop()
         bound = listener
@@ -94,7 +96,12 @@ class Server:
 
         # Every address; but a port that is picked would be another one for each family.
         host = listener.host or (None if listener.port else "0.0.0.0")
-        serving = await loop.create_server(connect, host, listener.port, backlog=backlog)
+        serving: asyncio.Server | TlsListener
+        if tls is None:
+            serving = await loop.create_server(connect, host, listener.port, backlog=backlog)
+        else:
+            sockets = listening_sockets(host, listener.port, backlog)
+            serving = TlsListener(sockets, connect, tls, self.limits.login_s)
         bound = listener.bound(int(serving.sockets[0].getsockname()[1]))
         self._listening.append(serving)
         if self._sweeper is None:
@@ -128,7 +135,7 @@ class Server:
         self._connections[connection.connection_id] = connection
         self._per_address[connection.address] += 1
         self.metrics.connections = len(self._connections)
-        if connection.peer.login is not None:
+        if connection.peer.is_stranger:
             self._strangers[connection.connection_id] = connection
             if len(self._strangers) > limits.strangers:
                 self._drop_a_stranger()
@@ -136,7 +143,7 @@ class Server:
 
     def peer(self, listener: Listener) -> Peer:
         """Whom a new connection belongs to, as far as that is known."""
-        peer = Peer()
+        peer = Peer(is_shaking_hands=listener.protocol.is_encrypted)
         if listener.protocol.asks_for_a_user:
             peer.login = Login(self.broker.sasl, peer)
         return peer
