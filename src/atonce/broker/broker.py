@@ -104,6 +104,8 @@ class BrokerState:
         self._flushers = ThreadPoolExecutor(8, "flush")
         self.readers = ThreadPoolExecutor(4, "read")
         self.files = ThreadPoolExecutor(2, "files")
+        # One at a time: large requests of many clients wait for each other, and nobody else waits for them.
+        self.large = ThreadPoolExecutor(1, "large")
         self.users = Users(root)
         self.sasl = Sasl(
             self.users,
@@ -154,7 +156,7 @@ class BrokerState:
         for partition in self.topics.partitions():
             await partition.settle()
         await asyncio.get_running_loop().run_in_executor(self.files, self.topics.close)
-        for pool in (self._flushers, self.readers, self.files):
+        for pool in (self._flushers, self.readers, self.files, self.large):
             pool.shutdown()
         self.sasl.close()
 

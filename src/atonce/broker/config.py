@@ -142,6 +142,7 @@ BROKER = (
     # The node and its topics.
     _int("node.id", 1, "The id of this node in metadata.", 0),
     _int("num.partitions", 4, "Partitions of a topic that is created without a number. Kafka's default is 1.", 1),
+    _int("max.partitions", 50_000, "Ours: partitions in all.", 1, dynamic=True),
     _int("default.replication.factor", 1, "Replicas of a topic that is created without a number.", 1),
     _bool("allow.any.replication.factor", False, "Ours: accept any replication factor and keep one copy."),
     _bool("auto.create.topics.enable", True, "Create a topic when a client asks for its metadata."),

@@ -12,17 +12,28 @@ import dataclasses
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from atonce.broker.context import Context, Later
 from atonce.broker.handlers import api_versions
-from atonce.broker.messages import ErrorCode, MalformedRequest, encode_response, read_header, read_request
+from atonce.broker.messages import (
+    ErrorCode,
+    MalformedRequest,
+    Reply,
+    RequestHeader,
+    encode_body,
+    encode_response,
+    read_header,
+    read_request,
+)
 from atonce.broker.peer import Peer
 from atonce.broker.tls import principal
 
 if TYPE_CHECKING:
     from atonce.broker.listeners import Listener
+    from atonce.broker.router import Route
     from atonce.broker.server import Server
 
 _log = logging.getLogger(__name__)
@@ -315,14 +326,13 @@ class Connection(asyncio.BufferedProtocol):
             if route is None or not route.min_version <= header.version <= route.max_version:
                 result = self._unsupported(context)
             else:
-                if route.parse is not None:
-                    request = route.parse(header.version, frame, header.body)  # type: ignore[arg-type]
-                else:
-                    request = read_request(header, frame)  # type: ignore[arg-type]
+                request = await self._read(route, header, frame)
                 self._only_reads = header.api_key == _FETCH
                 result = await route.handle(self._server.broker, context, request)
                 self._only_reads = False
                 del request
+                if isinstance(result, Reply) and result.is_heavy:
+                    result = await self._in_thread(encode_body, result)
             if isinstance(result, Later):
                 later = True
                 await self._queue(context, result.response, size)
@@ -342,6 +352,17 @@ class Connection(asyncio.BufferedProtocol):
                 self._server.release(size)
             if login is not None and self.peer.login is None:
                 self._server.came_in(self)
+
+    async def _read(self, route: Route, header: RequestHeader, frame: bytes | bytearray) -> Any:
+        """The request's body; a large one is read in a thread, while others have their turn."""
+        if route.parse is not None:
+            return route.parse(header.version, frame, header.body)
+        if len(frame) <= _SCRATCH_BYTES:
+            return read_request(header, bytes(frame))
+        return await self._in_thread(read_request, header, bytes(frame))
+
+    async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._server.broker.large, work, *args)
 
     def _unsupported(self, context: Context) -> Any:
         if context.api_key != api_versions.API_KEY:

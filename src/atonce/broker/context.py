@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from atonce.broker.messages import reply
+from atonce.broker.messages import Reply
 from atonce.broker.peer import Peer
 
 
@@ -24,9 +24,9 @@ class Context:
     port: int = 0
     peer: Peer = field(default_factory=Peer)
 
-    def reply(self, **values: Any) -> Any:
+    def reply(self, **values: Any) -> Reply:
         """The response in the version of the request: fields that it does not know are dropped."""
-        return reply(self.api_key, self.version, values)
+        return Reply(self.api_key, self.version, values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from atonce.broker.alter import BROKER_RESOURCE, ConfigRefused, find_resource
 from atonce.broker.config import BROKER, TOPIC, Kind, Setting, text_of
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
+from atonce.broker.pace import paced
 from atonce.broker.settings import InForce
 
 if TYPE_CHECKING:
@@ -21,14 +22,15 @@ MAX_VERSION = 4
 
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     results = []
-    for resource in request.resources:
+    resources = {(one.resource_type, one.resource_name): one for one in request.resources}
+    async for resource in paced(resources.values()):
         answer: dict[str, Any] = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
         try:
             found = _in_force(broker, resource)
         except ConfigRefused as error:
             results.append({**answer, "error_code": error.code, "error_message": str(error)})
             continue
-        names = resource.configuration_keys
+        names = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
         shown = [
             _shown(one, resource.resource_type, request) for one in found if names is None or one.setting.name in names
         ]

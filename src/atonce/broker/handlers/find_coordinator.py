@@ -9,6 +9,7 @@ from typing import Any
 
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
+from atonce.broker.pace import paced
 
 API_KEY = 10
 MIN_VERSION = 0
@@ -20,7 +21,7 @@ _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 async def handle(broker: Any, context: Context, request: Any) -> Any:
     key_type = getattr(request, "key_type", _GROUP)
     keys = request.coordinator_keys if context.version >= 4 else (request.key,)
-    coordinators = [_find(broker, context, key_type, key) for key in keys]
+    coordinators = [_find(broker, context, key_type, key) async for key in paced(keys)]
     if context.version >= 4:
         return context.reply(coordinators=coordinators)
     (found,) = coordinators
