@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from atonce.broker.acls import Acls, super_users
 from atonce.broker.background import Background
 from atonce.broker.config import BROKER_BY_NAME, MAX_LONG
 from atonce.broker.coordination import Coordination
@@ -107,6 +108,13 @@ class BrokerState:
         # One at a time: large requests of many clients wait for each other, and nobody else waits for them.
         self.large = ThreadPoolExecutor(1, "large")
         self.users = Users(root)
+        self.acls: Acls | None = None
+        if settings.text("authorizer.class.name"):
+            self.acls = Acls(
+                root,
+                super_users=super_users(settings.text("super.users")),
+                allow_by_default=settings.flag("allow.everyone.if.no.acl.found"),
+            )
         self.sasl = Sasl(
             self.users,
             settings.text("sasl.enabled.mechanisms").split(","),

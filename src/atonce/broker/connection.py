@@ -16,6 +16,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from atonce.broker.access import GUARDS
 from atonce.broker.context import Context, Later
 from atonce.broker.handlers import api_versions
 from atonce.broker.messages import (
@@ -95,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         """Somebody is there. False: there is no room, and he is gone again."""
         self._transport = transport
         peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if peer else ""
+        self.address = self.peer.host = str(peer[0]) if peer else ""
         reached = transport.get_extra_info("sockname")
         self._told = self._listener.told(str(reached[0]) if reached else "")
         if not self._server.admit(self):
@@ -328,7 +329,11 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 request = await self._read(route, header, frame)
                 self._only_reads = header.api_key == _FETCH
-                result = await route.handle(self._server.broker, context, request)
+                guard = None if self.peer.acls is None else GUARDS.get(header.api_key)
+                if guard is None:
+                    result = await route.handle(self._server.broker, context, request)
+                else:
+                    result = await guard(route.handle, self._server.broker, context, request)
                 self._only_reads = False
                 del request
                 if isinstance(result, Reply) and result.is_heavy:

@@ -143,7 +143,10 @@ class Server:
 
     def peer(self, listener: Listener) -> Peer:
         """Whom a new connection belongs to, as far as that is known."""
-        peer = Peer(is_shaking_hands=listener.protocol.is_encrypted)
+        acls = self.broker.acls
+        if acls is not None:
+            acls.refresh()
+        peer = Peer(acls=acls, is_shaking_hands=listener.protocol.is_encrypted)
         if listener.protocol.asks_for_a_user:
             peer.login = Login(self.broker.sasl, peer)
         return peer
