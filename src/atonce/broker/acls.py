@@ -223,6 +223,13 @@ def _is_covered(acl: Acl, denied: list[Acl]) -> bool:
     )
 
 
+def full_use(principal: str, prefix: str) -> list[Acl]:
+    """Everything on the topics, groups and transactional ids that begin so; `*` stands for all."""
+    pattern = Pattern.LITERAL if prefix == WILDCARD else Pattern.PREFIXED
+    kinds = (Resource.TOPIC, Resource.GROUP, Resource.TRANSACTIONAL_ID)
+    return [Acl(kind, prefix, pattern, principal, WILDCARD, Operation.ALL, Permission.ALLOW) for kind in kinds]
+
+
 def super_users(text: str) -> list[str]:
     """`User:alice;User:bob`, as Kafka separates them: names of certificates have commas."""
     return [word.strip() for word in text.split(";") if word.strip()]

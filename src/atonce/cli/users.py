@@ -46,15 +46,30 @@ def add(
     data: DataOption = Path(BROKER_DATA),
     password_file: FileOption = None,
     password_variable: VariableOption = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="PREFIX",
+            help="May use topics, groups and transactional ids that begin so; '*' for all. May be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """A new user. The password is asked for, or comes from a file or the environment; never from the command line.
 
-    Example: atonce users add alice
+    Where the broker has an authorizer (`--secure`), a user may do what ACLs allow; --allow makes the usual ones.
+
+    Example: atonce users add alice --allow orders
     """
     users = _users(data)
     if name in users.all():
         raise UsageError(f"{name} is a user already. Next: atonce users password {name}")
     _set(users, name, password_file, password_variable)
+    if allow:
+        from atonce.broker.acls import Acls, full_use
+
+        entries = [entry for prefix in allow for entry in full_use(f"User:{name}", prefix)]
+        Acls(data).change(lambda known: known.update(entries))
     print(f"{name} may log in to the broker on {data}")
 
 
