@@ -121,3 +121,17 @@ def test_wrong_passwords_and_protocols_are_told(place: Place) -> None:
     plain = place.librdkafka("SASL_PLAINTEXT", "PLAIN")
     with pytest.raises((KafkaException, KafkaError)):
         AdminClient({"bootstrap.servers": place.broker.servers_of("SASL_SSL"), **plain}).list_topics(timeout=1)
+
+
+def test_our_client_comes_in_only_where_the_certificate_is_the_hosts(place: Place, tmp_path: Path) -> None:
+    """A certificate of the right authority for another host, as somebody in the middle might have."""
+    authority = Authority("another authority")
+    (tmp_path / "ca.pem").write_bytes(authority.certificate)
+    issued = authority.issue("elsewhere", ["broker.example.org"])
+    (tmp_path / "server.pem").write_bytes(issued.key + issued.certificate)
+    config = {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "ca.pem")}
+    with SecureBroker(("SSL",), {"ssl.keystore.location": str(tmp_path / "server.pem")}) as broker:
+        with pytest.raises(UsageError, match="certificate"):
+            Cluster(broker.servers_of("SSL"), config, connect_timeout_ms=3000)
+        for word in ("", "none"):
+            Cluster(broker.servers_of("SSL"), {**config, "ssl.endpoint.identification.algorithm": word}).close()
