@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, strongest
+from collections.abc import Sequence
+
+from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, Verdict, strongest
 
 ORDER_WORDS = {
     Guarantee.NONE: "progress on a timer, output when it is ready: a crash may lose records, repeat them, or both",
@@ -12,7 +14,15 @@ ORDER_WORDS = {
 }
 
 
-def explanation(name: str, level: Guarantee, source: SourceTraits, sink: SinkTraits, checkpoint: str) -> str:
+def explanation(
+    name: str,
+    level: Guarantee,
+    source: SourceTraits,
+    sink: SinkTraits,
+    checkpoint: str,
+    state: Sequence[str] = (),
+) -> str:
+    """`state`: what feeds the pipeline's state and may come out otherwise when a batch is computed again."""
     verdict = strongest(source, sink)
     lines = [
         f"pipeline {name}",
@@ -21,7 +31,8 @@ def explanation(name: str, level: Guarantee, source: SourceTraits, sink: SinkTra
         f"  asked for   {level.value}: {ORDER_WORDS[level]}",
         f"  strongest   {verdict.strongest.value}",
         *[f"    because   {reason}" for reason in verdict.reasons],
-        f"  verdict     {'given' if verdict.allows(level) else 'refused: ask for ' + verdict.strongest.value}",
+        f"  verdict     {_verdict(verdict, level, state)}",
+        *[f"    because   {reason}" for reason in state],
         f"  progress    {sink.ledger}",
         f"  plan        Spark's checkpoint in {checkpoint}",
         f"  without it  {_without_checkpoint(source)}",
@@ -29,6 +40,14 @@ def explanation(name: str, level: Guarantee, source: SourceTraits, sink: SinkTra
         f"  boundary    {BOUNDARY}",
     ]
     return "\n".join(lines)
+
+
+def _verdict(verdict: Verdict, level: Guarantee, state: Sequence[str]) -> str:
+    if not verdict.allows(level):
+        return f"refused: ask for {verdict.strongest.value}"
+    if state:
+        return "refused, unless you say deterministic: true; or ask for at-least-once"
+    return "given"
 
 
 def _without_checkpoint(source: SourceTraits) -> str:

@@ -16,9 +16,10 @@ from typing import Any
 
 from atonce.client.topic import Kafka
 from atonce.engine.columnar_plan import on_columns
+from atonce.engine.determinism import refuse_unproven, surely_stateless, unproven
 from atonce.engine.local_broker import broker_for
 from atonce.engine.observer import Observer, Silent
-from atonce.engine.pruning import Pick, used_columns
+from atonce.engine.pruning import Pick, unstarted, used_columns
 from atonce.engine.rewind import Rewind, rewind, target_positions
 from atonce.engine.run import Fused, Job, Run
 from atonce.engine.session import session
@@ -54,6 +55,8 @@ class Pipeline:
     """Spark's master; None: `local[*]`."""
     spark: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """Spark settings."""
+    deterministic: bool = field(default=False, kw_only=True)
+    """Your word that what feeds the pipeline's state always gives the same for the same input (functions, tables)."""
     observer: Observer = field(default_factory=Silent, kw_only=True, repr=False, compare=False)
     """Told each step of every delivery (`atonce.engine.observer`)."""
     source: Any = field(default=None, kw_only=True)
@@ -95,8 +98,9 @@ class Pipeline:
     def map_arrow(self, fn: Callable[[Any], Any], schema: str = ARROW_SCHEMA) -> Pipeline:
         """A function on Arrow record batches. It runs in the source's tasks: rows never visit the JVM.
 
-        What it writes into is fixed at the start: partitions added to the output topic meanwhile wait for the next
-        start, and a PostgreSQL table whose columns change stops the pipeline.
+        What it writes into is fixed at the start: partitions added to the output topic meanwhile make the query start
+        again (below at-least-once they wait for the next start), and a PostgreSQL table whose columns change stops the
+        pipeline.
         """
         if self.transforms:
             raise UsageError("map_arrow runs inside the source's tasks, so it comes before transform")
@@ -135,7 +139,8 @@ class Pipeline:
         from atonce.explain import explanation
 
         source, sink = self._parts()
-        return explanation(self.name, self.level, source.traits(), sink.traits(), self.checkpoint_path())
+        state = self._state_words(source)
+        return explanation(self.name, self.level, source.traits(), sink.traits(), self.checkpoint_path(), state)
 
     def reset(self, to: str, agree: Callable[[Rewind], None] = lambda _: None) -> str | None:
         """Rewinds a stopped pipeline to `earliest`, `latest` or offsets. Returns where the old checkpoint went."""
@@ -197,10 +202,9 @@ class Pipeline:
         with broker_for(self.source, self.sink, self.say) as servers:
             here = self if servers is None else self.at(servers)
             source, sink = here._checked_parts()
-            run = Run(
-                here._job(source, sink, available_now),
-                session(here.master, here.spark, warm=True, sees_rows=here._sees_rows()),
-            )
+            spark = session(here.master, here.spark, warm=True, sees_rows=here._sees_rows())
+            refuse_unproven(here._unproven(source, spark), self.name)
+            run = Run(here._job(source, sink, available_now), spark)
             try:
                 yield run
             finally:
@@ -302,6 +306,30 @@ class Pipeline:
         inside = self.arrow is not None and not self.transforms and isinstance(self.source, Kafka)
         return not (inside and getattr(sink, "fuses", False))
 
+    def _state_words(self, source: Source) -> list[str]:
+        """For `explain`. Spark is asked only where the text of a transform does not tell that it has no state."""
+        if not self._may_be_unproven():
+            return []
+        return self._unproven(source, session(self.master, self.spark))
+
+    def _may_be_unproven(self) -> bool:
+        texts = all(isinstance(fn, str) and surely_stateless(fn) for fn in self.transforms)
+        return self.level is Guarantee.EFFECTIVELY_ONCE and not self.deterministic and not texts
+
+    def _unproven(self, source: Source, spark: Any) -> list[str]:
+        """What feeds a state and may come out otherwise when a batch is computed again."""
+        if not self._may_be_unproven():
+            return []
+        from atonce.engine.source import source_schema
+
+        kafka = self.source if isinstance(self.source, Kafka) else None
+        try:
+            loaded = unstarted(spark, source_schema(kafka.headers)) if kafka else source.load(spark, None, {})
+            df = self._build(hooked=False)(loaded, None)
+        except Exception:
+            return []  # the real build will say what is wrong, in its own place
+        return unproven(df)
+
     def _build(self, hooked: bool) -> Callable[[Any, Any], Any]:
         def build(df: Any, _: Any) -> Any:
             if self.arrow is not None and not hooked:
@@ -341,12 +369,14 @@ def deliver(
     name: str,
     guarantee: str = Guarantee.EFFECTIVELY_ONCE.value,
     checkpoint: str | None = None,
+    deterministic: bool = False,
     observer: Observer | None = None,
 ) -> Callable[[Any, int], None]:
     """For plain Structured Streaming: `df.writeStream.foreachBatch(atonce.deliver(…))`, whatever the source of `df`.
 
     `checkpoint` is the query's checkpointLocation; None: the query is asked for it. Positions of unknown sources cannot
-    be compared, so the ledger keeps query id and batch id.
+    be compared, so the ledger keeps query id and batch id. `deterministic` is your word that what feeds the query's
+    state always gives the same for the same input.
     """
     from atonce.engine.foreign import ForeignDelivery
 
@@ -357,6 +387,7 @@ def deliver(
         guarantee=Guarantee.parse(guarantee),
         instance=uuid.uuid4().hex[:12],
         observer=observer or Silent(),
+        deterministic=deterministic,
     )
 
 

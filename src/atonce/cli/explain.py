@@ -18,7 +18,9 @@ def explain(
     guarantee: Annotated[str | None, typer.Option(help="Explain this level instead of the pipeline's own.")] = None,
     servers: Annotated[str | None, typer.Option(help="Kafka servers for whatever names none.")] = None,
 ) -> None:
-    """Which guarantee source and sink allow, why, where progress is kept. Starts nothing and connects to nothing.
+    """Which guarantee source and sink allow, why, where progress is kept. Starts no pipeline and changes nothing.
+
+    Where a transform may keep state, Spark is asked for its plan.
 
     Examples:
 

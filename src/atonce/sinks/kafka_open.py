@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 import time
 import uuid
@@ -10,7 +12,7 @@ from typing import Any
 
 from atonce.client.cluster import Cluster
 from atonce.client.topic import Kafka
-from atonce.errors import AttemptAborted, RefusedError, UndeliverableRow, UsageError
+from atonce.errors import AtOnceError, AttemptAborted, RefusedError, StartAgain, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
 from atonce.ledger.kafka import KafkaLedger
 from atonce.ledger.progress import Progress
@@ -36,8 +38,9 @@ _MODES: dict[Guarantee, Mode] = {
 }
 _MAX_TIMEOUT_MS = 900_000
 _MAX_MESSAGE_BYTES = 1_048_588
+_log = logging.getLogger("atonce")
 TOPICS_LOOKED_AT_EVERY_S = 30.0
-"""An encoder that runs inside the source (`map_arrow`) learns of new partitions at the next start only."""
+"""How soon partitions that were added to the output are used."""
 
 
 class KafkaOpenSink:
@@ -60,10 +63,11 @@ class KafkaOpenSink:
         )
         self._owner = Owner(self._cluster, identity, self._ledger(), kafka.transaction_timeout_ms)
         self._lease = LeaseServer(spark.conf.get("spark.driver.host", "127.0.0.1"))
-        self._timer = TimedCommits(self._owner.commit, kafka.auto_commit_interval_ms / 1000)
+        self._timer = TimedCommits(self._record_from_timer, kafka.auto_commit_interval_ms / 1000)
         self._spool = Spool(spark, repeatable=identity.guarantee is not Guarantee.AT_MOST_ONCE)
         self._task = self._send_task()
         self._jobs = ArrowJobs()
+        self._fused: Encoder | None = None
         self._lock = threading.Lock()
         self._looked_at = time.monotonic()
 
@@ -80,11 +84,9 @@ class KafkaOpenSink:
             for row in batch.df.select("topic").where("topic IS NOT NULL").distinct().collect():
                 if row["topic"] not in self._topics:
                     self._find_or_create(str(row["topic"]))
-        try:
-            report = self._send(batch, self._errand(uuid.uuid4().hex), None)
-        finally:
-            self._lease.revoke()
-        return report.records
+        if self._identity.guarantee is Guarantee.AT_LEAST_ONCE:
+            self._owner.look()  # for the progress that follows
+        return self._send(batch, self._errand(uuid.uuid4().hex), None).records
 
     def progress(self, progress: Progress) -> None:
         with self._lock:
@@ -92,6 +94,12 @@ class KafkaOpenSink:
                 return
             self._owner.begin()
             self._owner.commit(progress)
+
+    def _record_from_timer(self, progress: Progress) -> None:
+        with self._lock:
+            if not self._owner.is_behind(progress):
+                self._owner.begin()
+                self._owner.commit(progress)
 
     def progress_on_timer(self, progress: Progress) -> None:
         self._timer.submit(progress)
@@ -106,10 +114,17 @@ class KafkaOpenSink:
         self._owner.transaction.wait_complete()
 
     def close(self) -> None:
-        self._timer.close()
-        self._lease.close()
-        self._spool.remove()
-        self._cluster.close()
+        with contextlib.ExitStack() as stack:  # each of them, also when one before it raises
+            stack.callback(self._cluster.close)
+            stack.callback(self._spool.remove)
+            stack.callback(self._lease.close)
+            stack.callback(self._close_timer)
+
+    def _close_timer(self) -> None:
+        try:
+            self._timer.close()
+        except AtOnceError as error:
+            _log.warning("pipeline %s: its last progress was not recorded: %s", self._identity.name, error)
 
     def accepts(self, schema: Any) -> None:
         """Refuse, before anything starts, columns that are not a Kafka record's."""
@@ -127,7 +142,8 @@ class KafkaOpenSink:
         """What encodes an Arrow transform's rows inside the source's tasks."""
         if not KafkaSink(self._kafka).fuses:
             return None
-        return FusedSend(encoder=self.encoder(transform), task=self._task), BLOB_SCHEMA
+        self._fused = self.encoder(transform)
+        return FusedSend(encoder=self._fused, task=self._task), BLOB_SCHEMA
 
     def encoder(self, transform: Any = None) -> Encoder:
         """What turns rows into blobs."""
@@ -146,6 +162,7 @@ class KafkaOpenSink:
 
     def _in_one_transaction(self, batch: Batch, progress: Progress) -> int:
         transaction = self._owner.begin()
+        self._owner.look()
         errand = self._errand(
             f"{transaction.producer_id}-{transaction.epoch}", transaction.producer_id, transaction.epoch
         )
@@ -164,14 +181,12 @@ class KafkaOpenSink:
             batch.watch("progress-done", {})
             batch.watch("committing", {})
 
-        self._owner.commit(progress, before_end)
-        self._lease.revoke()
+        self._owner.commit(batch.complete(progress), before_end)
         batch.watch("committed", {"rows": report.records})
         return report.records
 
     def _abandon(self, batch: Batch, why: str) -> None:
-        """Take back every right to write, then end the transaction without effect."""
-        self._lease.revoke()
+        """End the transaction without effect; nobody may write into it any more."""
         self._owner.abort()
         batch.watch("aborted", {"why": why})
 
@@ -187,6 +202,16 @@ class KafkaOpenSink:
             ) from None
         self._owner.begin(min(most, self._owner.timeout_ms * 4))
 
+    def _encoder_of(self, batch: Batch) -> Encoder:
+        """What encodes this batch. Inside the source it is fixed when the query starts, so the query starts again."""
+        self._look_at_topics()
+        if not batch.encoded or self._fused is None:
+            return self.encoder()
+        repeatable = self._identity.guarantee in (Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE)
+        if repeatable and self._fused.targets.partitions != self._topics:
+            raise StartAgain(f"{self._kafka.where()} has more partitions now")
+        return self._fused
+
     def _look_at_topics(self) -> None:
         """Partitions that were added meanwhile are written to, as by any producer after `metadata.max.age.ms`."""
         if time.monotonic() - self._looked_at < TOPICS_LOOKED_AT_EVERY_S:
@@ -198,17 +223,16 @@ class KafkaOpenSink:
         self._looked_at = time.monotonic()
 
     def _errand(self, round_id: str, producer_id: int = -1, epoch: int = -1) -> dict[str, Any]:
-        """What the tasks of one attempt must know; the right to write is theirs from here on."""
-        self._lease.open(round_id)
+        """What the tasks of one attempt must know."""
         return {"round": round_id, "producer_id": producer_id, "epoch": epoch}
 
     def _send(self, batch: Batch, errand: dict[str, Any], timeout_ms: int | None) -> Report:
-        self._look_at_topics()
+        encoder = self._encoder_of(batch)
         mode, leased = self._task.mode, self._task.lease is not None
-        watch = Watch(self._spark, self._lease if leased else None, timeout_ms, contest=mode == "transaction")
+        watch = Watch(self._spark, self._lease if leased else None, errand["round"], mode, timeout_ms)
         errand = {**errand, "spooled": self._spool.usable()}
         try:
-            report = Attempt(batch, self._jobs, self.encoder(), self._task, errand).run(watch)
+            report = Attempt(batch, self._jobs, encoder, self._task, errand).run(watch)
             if mode == "transaction":
                 self._spool.keep(report.complete_runs())
         except BaseException:
@@ -243,7 +267,7 @@ class KafkaOpenSink:
             mode=mode,
             acks=acks,
             transactional_id=self._identity.name if mode == "transaction" else None,
-            lease=self._lease.open("") if mode in ("transaction", "forget") else None,
+            lease=self._lease.address() if mode in ("transaction", "forget") else None,
             spool=self._spool.folder,
         )
 

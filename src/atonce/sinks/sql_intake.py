@@ -19,7 +19,7 @@ import socket
 import struct
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -239,19 +239,23 @@ class Feed:
     def __init__(self, address: tuple[str, int], secret: str, partition: int, attempt: int) -> None:
         self.rows = 0
         self.bytes = 0
-        self._socket = socket.create_connection(address, timeout=30)
-        self._socket.settimeout(None)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A driver whose machine is gone must not keep us waiting for hours.
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._socket.sendall(HELLO.pack(secret.encode(), partition, attempt))
-        if _receive(self._socket, 1) != GRANTED:
+        with _to_the_driver():
+            self._socket = socket.create_connection(address, timeout=30)
+            self._socket.settimeout(None)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A driver whose machine is gone must not keep us waiting for hours.
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._socket.sendall(HELLO.pack(secret.encode(), partition, attempt))
+            answer = _receive(self._socket, 1)
+        if answer != GRANTED:
+            self._socket.close()
             raise AttemptAborted(REFUSAL)
 
     def send(self, kind: bytes, payload: Any, rows: int = 0) -> None:
         size = len(payload)
-        self._socket.sendall(FRAME.pack(kind, size, rows))
-        self._socket.sendall(payload)
+        with _to_the_driver():
+            self._socket.sendall(FRAME.pack(kind, size, rows))
+            self._socket.sendall(payload)
         if kind == DATA:
             self.rows += rows
             self.bytes += size
@@ -259,11 +263,22 @@ class Feed:
     def finish(self) -> None:
         """Returns when the driver has taken everything."""
         self.send(END, b"")
-        if _receive(self._socket, 1) != TAKEN:
+        with _to_the_driver():
+            answer = _receive(self._socket, 1)
+        if answer != TAKEN:
             raise AttemptAborted("the driver gave up this batch")
 
     def close(self) -> None:
         self._socket.close()
+
+
+@contextlib.contextmanager
+def _to_the_driver() -> Iterator[None]:
+    """A driver that is gone or has given up ends this attempt; it is no error of the transform's."""
+    try:
+        yield
+    except OSError as error:
+        raise AttemptAborted(f"the driver takes no more rows of this attempt: {error}") from error
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

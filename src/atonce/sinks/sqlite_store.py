@@ -76,6 +76,8 @@ class SqliteStore:
 
     def prepare(self, connection: sqlite3.Connection, ledger: SqlLedger) -> None:
         ledger.create(connection)
+        if ledger.is_older(connection):
+            ledger.carry_over(connection)
 
     def write(self, connection: sqlite3.Connection, batch: Batch) -> int:
         target = resolve(connection, self._sink, batch.df.schema)
