@@ -15,11 +15,12 @@ from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedEr
 from atonce.ledger.sql import SqlLedger
 from atonce.sinks.arrow_job import ArrowJobs, parsed
 from atonce.sinks.contract import Batch, Identity
+from atonce.sinks.driver_door import Place
 from atonce.sinks.postgres_fused import FusedTask
 from atonce.sinks.postgres_rows import Copied, copy_rows, copy_task, refuses_row, words
 from atonce.sinks.postgres_staging import merge, prune, put_aside
 from atonce.sinks.postgres_target import Target, qualified, resolve
-from atonce.sinks.sql_intake import RESULT_SCHEMA, new_secret
+from atonce.sinks.sql_intake import RESULT_SCHEMA
 from atonce.sinks.sql_job import require_input_order
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class PostgresStore:
         self._pipeline = identity.name
         self._spark = spark
         self._pruned_at: float | None = None
-        self._secret = new_secret()
+        self._secret = Place.of(spark).new_secret()
         self._jobs = ArrowJobs()
         self._fused: tuple[Target, Any] | None = None
 

@@ -12,9 +12,10 @@ from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedEr
 from atonce.ledger.sql import SqlLedger
 from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch, Identity
+from atonce.sinks.driver_door import Place
 from atonce.sinks.sql_arrow_task import ArrowTask
 from atonce.sinks.sql_bad_rows import DEAD_LETTER_COLUMNS, bad_row, dead_letter_values, undeliverable
-from atonce.sinks.sql_intake import Intake, new_secret
+from atonce.sinks.sql_intake import Intake
 from atonce.sinks.sql_job import require_input_order, run_into
 from atonce.sinks.sqlite_target import STAGING, SqliteTarget, quoted, resolve, values
 
@@ -46,7 +47,7 @@ class SqliteStore:
         self._sink = sink
         self._pipeline = identity.name
         self._spark = spark
-        self._secret = new_secret()
+        self._secret = Place.of(spark).new_secret()
         self._jobs = ArrowJobs()
 
     def connect(self) -> sqlite3.Connection:
