@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
 import select
 import socket
 import threading
@@ -28,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from atonce.errors import AttemptAborted
+from atonce.sinks.driver_door import Door, Place, knock
 
 _CONNECT_TIMEOUT_S = 10.0
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 4))
@@ -88,17 +88,16 @@ class Round:
 class LeaseServer:
     """In the driver. One round at a time is open; requests of any other are denied."""
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
-        self._host = host
-        self._secret = secrets.token_hex(16)
+    def __init__(self, place: Place | None = None) -> None:
+        place = place or Place()
+        self._host = place.host
+        self._secret = place.new_secret()
         self._changed = threading.Condition()
         self._open: Round | None = None
-        self._server = socket.create_server(("" if host not in ("127.0.0.1", "localhost") else host, 0))
-        self._port = int(self._server.getsockname()[1])
-        threading.Thread(target=self._accept, name="atonce-lease", daemon=True).start()
+        self._door = Door(place, self._secret, self._serve, "atonce-lease")
 
     def address(self, round_id: str = "") -> LeaseAddress:
-        return LeaseAddress(self._host, self._port, self._secret, round_id)
+        return LeaseAddress(self._host, self._door.port, self._secret, round_id)
 
     def open(self, round_id: str, approve: Callable[[], bool] | None = None) -> Round:
         """Begins a round, and with it ends the one before: whoever still writes for that one stops."""
@@ -117,9 +116,7 @@ class LeaseServer:
     def close(self) -> None:
         with self._changed:
             self._end_open()
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)  # a close alone does not wake the thread that accepts
-        self._server.close()
+        self._door.close()
 
     def _end_open(self) -> None:
         if self._open is not None:
@@ -129,22 +126,12 @@ class LeaseServer:
         self._open = None
         self._changed.notify_all()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), name="atonce-leash", daemon=True).start()
-
     def _serve(self, connection: socket.socket) -> None:
         task = _Task(connection)
         with connection, connection.makefile("rw") as stream, contextlib.suppress(OSError, ValueError):
             _keep_alive(connection)
             for line in stream:
                 request = json.loads(line)
-                if not secrets.compare_digest(str(request.get("secret", "")), self._secret):
-                    return
                 if request.get("done"):
                     self._ended(task, "done")
                     continue
@@ -195,12 +182,11 @@ class Lease:
     def __init__(self, address: LeaseAddress) -> None:
         self._address = address
         try:
-            self._socket = socket.create_connection((address.host, address.port), timeout=_CONNECT_TIMEOUT_S)
+            self._socket = knock((address.host, address.port), address.secret, _CONNECT_TIMEOUT_S)
         except OSError as error:
             raise AttemptAborted(
                 f"the driver's lease server at {address.host}:{address.port} is gone: {error}"
             ) from None
-        self._socket.settimeout(None)  # an answer may take as long as another attempt of this task does
         _keep_alive(self._socket)
         self._stream = self._socket.makefile("rw")
 
@@ -231,7 +217,7 @@ class Lease:
             self._socket.close()
 
     def _say(self, what: dict[str, object]) -> None:
-        self._stream.write(json.dumps({"secret": self._address.secret, "round": self._address.round, **what}) + "\n")
+        self._stream.write(json.dumps({"round": self._address.round, **what}) + "\n")
         self._stream.flush()
 
 

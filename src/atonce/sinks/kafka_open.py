@@ -20,6 +20,7 @@ from atonce.ledger.progress import Progress
 from atonce.ledger.timer import TimedCommits
 from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch, Identity
+from atonce.sinks.driver_door import Place
 from atonce.sinks.kafka import KafkaSink
 from atonce.sinks.kafka_attempt import Attempt, OutOfTime, Watch
 from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder, Targets, TimeLimits
@@ -71,7 +72,7 @@ class KafkaOpenSink:
             default=_MAX_MESSAGE_BYTES,
         )
         self._owner = Owner(self._cluster, identity, self._ledger(), kafka.transaction_timeout_ms)
-        self._lease = LeaseServer(spark.conf.get("spark.driver.host", "127.0.0.1"))
+        self._lease = LeaseServer(Place.of(spark))
         self._timer = TimedCommits(self._record_from_timer, kafka.auto_commit_interval_ms / 1000)
         self._spool = Spool(spark, repeatable=identity.guarantee is not Guarantee.AT_MOST_ONCE)
         self._task = self._send_task()

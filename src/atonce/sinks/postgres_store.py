@@ -15,13 +15,14 @@ from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedEr
 from atonce.ledger.sql import SqlLedger
 from atonce.sinks.arrow_job import ArrowJobs, parsed
 from atonce.sinks.contract import Batch, Identity
+from atonce.sinks.driver_door import Place
 from atonce.sinks.postgres_fused import FusedTask
 from atonce.sinks.postgres_merge import create_deleted, create_seen
 from atonce.sinks.postgres_names import qualified
 from atonce.sinks.postgres_rows import Copied, copy_rows, copy_task, refuses_row, words
 from atonce.sinks.postgres_staging import merge, newest_and_now, prune_deleted, prune_seen, put_aside
 from atonce.sinks.postgres_target import Target, resolve
-from atonce.sinks.sql_intake import RESULT_SCHEMA, new_secret
+from atonce.sinks.sql_intake import RESULT_SCHEMA
 from atonce.sinks.sql_job import require_input_order
 from atonce.sinks.sql_memory import MemoryClock
 
@@ -80,7 +81,7 @@ class PostgresStore:
         self._spark = spark
         self._numbers = MemoryClock(sink.keep_s)
         self._deletions = MemoryClock(sink.deletes_keep_s)
-        self._secret = new_secret()
+        self._secret = Place.of(spark).new_secret()
         self._jobs = ArrowJobs()
         self._fused: tuple[Target, Any] | None = None
 

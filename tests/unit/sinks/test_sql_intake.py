@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from atonce.errors import AttemptAborted
-from atonce.sinks.sql_intake import DATA, DEAD, WHY, Feed, Intake, new_secret
+from atonce.sinks.driver_door import Place
+from atonce.sinks.sql_intake import DATA, DEAD, WHY, Feed, Intake
 
-SECRET = new_secret()
+SECRET = Place().new_secret()
 
 
 class Taken:

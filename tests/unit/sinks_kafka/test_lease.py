@@ -165,6 +165,6 @@ def test_a_driver_that_is_gone_breaks_the_leash(server: LeaseServer) -> None:
 
 def test_wrong_secret_gets_nothing(server: LeaseServer) -> None:
     address = server.open("1-0").address
-    stranger = Lease(LeaseAddress(address.host, address.port, "guess", address.round))
-    assert not stranger.ask("out", 0)
+    with pytest.raises(AttemptAborted):
+        Lease(LeaseAddress(address.host, address.port, "guess", address.round))
     assert Lease(address).ask("out", 0)

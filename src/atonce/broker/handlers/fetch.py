@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from atonce.broker.access.guard import split
+from atonce.broker.access.topics import is_forbidden
+from atonce.broker.acls import Operation
 from atonce.broker.context import Context
 from atonce.broker.fetch_wire import FIRST_TOPIC_ID, PartitionData, write_fetch
 from atonce.broker.messages import ErrorCode, milliseconds
@@ -63,10 +66,17 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     limit = min(max(0, request.max_bytes), broker.settings.number("fetch.max.bytes"))
     limit = min(limit, max(_ALWAYS_BYTES, broker.response_room()))
     isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
-    reads = await _read(broker, opened.wanted, limit, isolation)
+    allowed: list[Wanted] = opened.wanted
+    forbidden: list[Wanted] = []
+    if context.peer.acls is not None:
+        allowed, forbidden = split(
+            opened.wanted, lambda one: not is_forbidden(broker, context, Operation.READ, one.topic)
+        )
+    reads = await _read(broker, allowed, limit, isolation)
     wait_ms = milliseconds(request.max_wait)
-    if wait_ms > 0 and _is_short(reads, request.min_bytes):
-        reads = await _wait(broker, opened.wanted, reads, limit, isolation, request.min_bytes, wait_ms / 1000)
+    if wait_ms > 0 and (allowed or not forbidden) and _is_short(reads, request.min_bytes):
+        reads = await _wait(broker, allowed, reads, limit, isolation, request.min_bytes, wait_ms / 1000)
+    reads += [Read(one, ErrorCode.topic_authorization_failed) for one in forbidden]
     return await _answer(broker, context, opened, reads)
 
 
