@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from atonce.client.same_cluster import same_cluster
 from atonce.client.topic import Kafka
 from atonce.engine.cautions import cautions, kafka_cautions
 from atonce.engine.columnar_plan import on_columns
@@ -274,7 +275,6 @@ class Pipeline:
 
     def _job(self, source: Source, sink: Sink, available_now: bool) -> Job:
         kafka_in = self.source if isinstance(self.source, Kafka) else None
-        kafka_out = isinstance(self.sink, Kafka)
         return Job(
             name=self.name,
             guarantee=self.level,
@@ -289,9 +289,17 @@ class Pipeline:
             input_servers=kafka_in.servers if kafka_in else None,
             input_config=dict(kafka_in.config) if kafka_in else {},
             input_partitions=source.partition_count() if kafka_in is not None else None,  # type: ignore[attr-defined]
-            mirrored=kafka_in is not None and not (kafka_out and self.sink.servers == kafka_in.servers),
+            refuse_cut=source.refuse_cut if kafka_in is not None else lambda *_: None,  # type: ignore[attr-defined]
+            mirrored=kafka_in is not None and not self._ledger_with_input(kafka_in),
             observer=self.observer,
             say=self.say,
+        )
+
+    def _ledger_with_input(self, kafka_in: Kafka) -> bool:
+        """The group's offsets on the input's cluster are the ledger itself, so nothing else may write them."""
+        out = self.sink
+        return isinstance(out, Kafka) and same_cluster(
+            out.servers or "", out.config, kafka_in.servers or "", kafka_in.config
         )
 
     def _fuse(self, spark: Any, sink: OpenSink, columns: bool) -> Fused:

@@ -17,7 +17,7 @@ from atonce.engine.covered import covered, planned_files, seen_files
 from atonce.engine.files import files_at
 from atonce.errors import LedgerMismatch, RefusedError
 from atonce.ledger.format import VERSION, refuse_newer
-from atonce.ledger.progress import Plan, Positions
+from atonce.ledger.progress import IDS, Plan, Positions
 
 ParsePositions = Callable[[str], Positions | None]
 
@@ -50,17 +50,29 @@ class Checkpoint:
         return any(name.isdigit() for name in self.files.names("state"))
 
     def plan(self, query_id: str, batch_id: int, stateful: bool) -> Plan:
-        end = self.end(batch_id)
+        lines = self._lines(batch_id)
+        end = self._positions(lines)
         start = self.end(batch_id - 1) if batch_id > 0 else self.first()
         covers = ""
         if end is None:
-            covers = covered(self.files, self._lines(batch_id), self._lines(batch_id - 1) if batch_id > 0 else [])
-        return Plan(query_id=query_id, batch_id=batch_id, start=start, end=end, stateful=stateful, covers=covers)
+            covers = covered(self.files, lines, self._lines(batch_id - 1) if batch_id > 0 else [])
+        return Plan(
+            query_id=query_id,
+            batch_id=batch_id,
+            start=start,
+            end=end,
+            stateful=stateful,
+            covers=covers,
+            source_ids=_source_ids(lines),
+        )
 
     def end(self, batch_id: int) -> Positions | None:
         """The end of batch N, or None when any of its sources has offsets that cannot be compared."""
+        return self._positions(self._lines(batch_id))
+
+    def _positions(self, lines: list[str]) -> Positions | None:
         merged: dict[str, int] = {}
-        for line in self._lines(batch_id):
+        for line in lines:
             positions = {} if line == _NO_OFFSET else self._parse(line)
             if positions is None or any(merged.get(p, at) != at for p, at in positions.items()):
                 return None
@@ -118,3 +130,13 @@ class Checkpoint:
 
 def _newest(names: list[str]) -> int | None:
     return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+def _source_ids(lines: list[str]) -> dict[str, str]:
+    """The ids that a plan's lines name, of all its sources."""
+    found: dict[str, str] = {}
+    for line in lines:
+        offsets = json.loads(line) if line.startswith("{") else None
+        if isinstance(offsets, dict) and isinstance(offsets.get(IDS), dict):
+            found.update(offsets[IDS])
+    return found

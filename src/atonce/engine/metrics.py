@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
 from atonce.engine.observer import Event, Observer, Step
 
 _WINDOW_S = 10.0
+READ_REASONS = ("records", "control", "aborted", "missing", "gone")
 
 
 class Several:
@@ -41,6 +42,8 @@ class Snapshot:
     last_batch_s: float
     lag: int | None
     trouble: str
+    read: dict[str, int]
+    """Input offsets by what became of them, of batches whose tasks all told; and records that were filtered out."""
 
 
 class Numbers:
@@ -57,6 +60,7 @@ class Numbers:
         self._last_batch_s = 0.0
         self._recent: deque[tuple[float, int]] = deque()
         self._trouble = ""
+        self._read: Counter[str] = Counter()
         self.lag: int | None = None
 
     def on_event(self, event: Event) -> None:
@@ -73,6 +77,7 @@ class Numbers:
                 self._last_batch_s = now - self._planned_at
                 self._recent.append((now, event.rows or 0))
                 self._trouble = ""
+                self._read.update(event.facts.get("read", {}))
             elif event.step is Step.SKIPPED:
                 self._counts["skipped"] += 1
             elif event.step is Step.ABORTED:
@@ -98,6 +103,7 @@ class Numbers:
                 last_batch_s=self._last_batch_s,
                 lag=self.lag,
                 trouble=self._trouble,
+                read=dict(self._read),
                 **self._counts,
             )
 
@@ -111,6 +117,24 @@ def serve(numbers: Numbers, address: str) -> Any:
     registry.register(_Collector(numbers))
     server, _thread = start_http_server(int(port), addr=host or "127.0.0.1", registry=registry)
     return server
+
+
+def _read_families(now: Snapshot, labels: list[str], values: list[str]) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    offsets = CounterMetricFamily(
+        "atonce_read_offsets",
+        "Input offsets of delivered batches: records; control, aborted, missing (compacted) and gone ones give none.",
+        labels=[*labels, "became"],
+    )
+    for reason in READ_REASONS:
+        offsets.add_metric([*values, reason], now.read.get(reason, 0))
+    yield offsets
+    filtered = CounterMetricFamily(
+        "atonce_filtered_records", "Records that a stateless transform gave no row for.", labels=labels
+    )
+    filtered.add_metric(values, now.read.get("filtered", 0))
+    yield filtered
 
 
 class _Collector:
@@ -136,6 +160,7 @@ class _Collector:
             family = CounterMetricFamily(f"atonce_{name}", words, labels=labels)
             family.add_metric(values, getattr(now, name))
             yield family
+        yield from _read_families(now, labels, values)
         gauges = {
             "last_batch_s": ("last_batch_seconds", "Time the last batch took."),
             "batch": ("batch_id", "Last batch."),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from atonce.engine.accounts import Accounts
 from atonce.engine.checkpoint import Checkpoint
 from atonce.engine.checkpoint_manager import quick_on_a_local_disk
 from atonce.engine.delivery import Deliverer, Stopping
@@ -18,7 +20,14 @@ from atonce.engine.input_watch import InputWatch, Unwatched
 from atonce.engine.locate import locate
 from atonce.engine.mirror import Mirror
 from atonce.engine.observer import Event, Observer, Silent, Step
-from atonce.engine.resume import Beginning, planned_words, refuse_recreated, refuse_without_ledger, resume
+from atonce.engine.resume import (
+    Beginning,
+    planned_words,
+    refuse_recreated,
+    refuse_without_ledger,
+    resume,
+    waits_for_input,
+)
 from atonce.engine.source import register
 from atonce.engine.statefulness import default_mode, is_stateful
 from atonce.errors import (
@@ -33,7 +42,7 @@ from atonce.errors import (
     UsageError,
 )
 from atonce.guarantee import Guarantee
-from atonce.ledger.progress import Progress
+from atonce.ledger.progress import Positions, Progress
 from atonce.sinks.contract import Identity, OpenSink, Sink
 from atonce.sinks.task_errors import in_words, of_job
 from atonce.sources.contract import Source
@@ -81,6 +90,8 @@ class Job:
     input_servers: str | None = None
     input_config: dict[str, str] = field(default_factory=dict)
     input_partitions: int | None = None
+    refuse_cut: Callable[[Positions, Positions], None] = lambda _positions, _epochs: None
+    """(the ledger's positions, its leader epochs) → `DataLossError` if the input's logs no longer hold them."""
     mirrored: bool = False
     """The ledger is not in the input's cluster, so the group's offsets there are kept as a mirror for lag tools."""
     observer: Observer = field(default_factory=Silent)
@@ -109,6 +120,7 @@ class Run:
         self._mirror = (
             Mirror(job.name, job.input_servers, job.input_config) if job.mirrored and job.input_servers else None
         )
+        self._accounts = Accounts.for_session(spark) if job.input_servers else None
         self._deliverer: Deliverer | None = None
         self._input: InputWatch = Unwatched()
         self._fused = Fused()
@@ -128,7 +140,8 @@ class Run:
         self._notice_changes(beginning.recorded)
         self._fused = self.job.fuse(self._spark, self._sink, self._on_columns)
         register(self._spark)
-        df = self._built(self.job.source.load(self._spark, beginning.start, self._fused.options))
+        options = {**self._fused.options, **self._source_options({**source_ids, **beginning.recorded.source_ids})}
+        df = self._built(self.job.source.load(self._spark, beginning.start, options))
         # What was loaded is what the ledger was compared with, not something made again in between.
         refuse_recreated(
             replace(beginning.recorded, source_ids=source_ids), self.job.source.source_ids(), self.job.name
@@ -153,6 +166,7 @@ class Run:
             encoded=self._fused.encoded,
             observer=self.job.observer,
             mirror=self._mirror,
+            accounts=self._accounts,
             watch=self._input,
         )
         writer = df.writeStream.queryName(self.job.name).foreachBatch(self._deliverer)
@@ -235,6 +249,8 @@ class Run:
         self._let_go()
         if self._mirror is not None:
             self._mirror.close()
+        if self._accounts is not None:
+            self._accounts.close()
 
     def _restart(self, since: list[float]) -> None:
         while True:
@@ -301,8 +317,10 @@ class Run:
             raise LedgerMismatch(f"{error} {planned_words(self._checkpoint)}".rstrip()) from None
         self.identity = replace(self.identity, claimed=True)
         if recorded is None:
-            refuse_without_ledger(self._checkpoint, self.job.name)
-            first = self.job.source.first_positions()
+            waits = waits_for_input(self._checkpoint)
+            if not waits:
+                refuse_without_ledger(self._checkpoint, self.job.name, source_ids)
+            first = {} if waits else self.job.source.first_positions()
             recorded = Progress(
                 instance=self.identity.instance,
                 query_id="",
@@ -315,8 +333,15 @@ class Run:
             )
             self._record_first(recorded)
         refuse_recreated(recorded, source_ids, self.job.name)
+        self.job.refuse_cut(recorded.positions or {}, recorded.epochs)
         apart = getattr(self._sink, "ledger_apart", False) and self.job.guarantee in NEVER_TWICE
         return resume(self._checkpoint, recorded, self.job.name, self.job.say, apart=apart)
+
+    def _source_options(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
+        """What our own Kafka source is told: which logs the positions belong to, and where to tell what was read."""
+        if self._accounts is None:
+            return {}
+        return {"atonce.topicIds": json.dumps(dict(topic_ids), sort_keys=True), **self._accounts.options()}
 
     def _built(self, loaded: Any) -> Any:
         """The transform applied, and its columns checked, before anything starts."""

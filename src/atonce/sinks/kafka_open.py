@@ -12,6 +12,7 @@ from typing import Any
 
 from atonce.client.cluster import Cluster
 from atonce.client.errors import FencedError
+from atonce.client.same_cluster import same_cluster
 from atonce.client.topic import Kafka
 from atonce.errors import AtOnceError, AttemptAborted, RefusedError, StartAgain, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
@@ -31,7 +32,6 @@ from atonce.sinks.kafka_send import FusedSend, Mode, Report, SendTask
 from atonce.sinks.kafka_topics import (
     DEFAULT_PARTITIONS,
     broker_config,
-    cluster_id,
     create_topic,
     time_limits,
     topic_config,
@@ -71,7 +71,8 @@ class KafkaOpenSink:
             (topic_config(self._cluster, name, "max.message.bytes", _MAX_MESSAGE_BYTES) for name in self._topics),
             default=_MAX_MESSAGE_BYTES,
         )
-        self._owner = Owner(self._cluster, identity, self._ledger(), kafka.transaction_timeout_ms)
+        self._home = self._ledger()
+        self._owner = Owner(self._cluster, identity, self._home, kafka.transaction_timeout_ms)
         self._lease = LeaseServer(Place.of(spark))
         self._timer = TimedCommits(self._record_from_timer, kafka.auto_commit_interval_ms / 1000)
         self._spool = Spool(spark, repeatable=identity.guarantee is not Guarantee.AT_MOST_ONCE)
@@ -99,6 +100,8 @@ class KafkaOpenSink:
         return self._send(batch, self._errand(uuid.uuid4().hex), None).records
 
     def progress(self, progress: Progress) -> None:
+        if not self._home.offsets(progress):
+            return  # no input partition is there yet, so nothing can stand on one: the first batch will say whose it is
         with self._lock:
             if self._owner.in_doubt(progress) and self._owner.resolve():
                 return
@@ -304,7 +307,8 @@ class KafkaOpenSink:
 
     def _ledger(self) -> KafkaLedger:
         name = self._identity.name
-        if self._identity.input_servers is not None and self._same_cluster():
+        inputs = self._identity.input_servers
+        if inputs is not None and same_cluster(self._servers, self._kafka.config, inputs, self._identity.input_config):
             return KafkaLedger(group=name)
         home = self._kafka.topic or self._kafka.progress_topic
         if home is None:
@@ -316,10 +320,3 @@ class KafkaOpenSink:
         if home not in self._topics:
             self._find_or_create(home)
         return KafkaLedger(group=name, on_topic=home, on_partitions=self._topics[home])
-
-    def _same_cluster(self) -> bool:
-        servers = self._identity.input_servers or ""
-        if servers == self._servers:
-            return True
-        with Cluster(servers, self._identity.input_config) as other:
-            return cluster_id(other) == cluster_id(self._cluster)

@@ -17,12 +17,6 @@ _CREATE_TIMEOUT_MS = 30_000
 DEFAULT_PARTITIONS = 4
 
 
-def cluster_id(cluster: Cluster) -> str:
-    from kafka.protocol.metadata import MetadataRequest
-
-    return str(cluster.call(MetadataRequest[9](topics=[], allow_auto_topic_creation=False)).cluster_id)
-
-
 def create_topic(cluster: Cluster, name: str, partitions: int) -> None:
     """Create a topic with the cluster's default replication; returns when its partitions have leaders."""
     from atonce.client import admin
