@@ -19,7 +19,7 @@ from types import TracebackType
 
 from atonce.apache.answering import known_brokers
 from atonce.apache.jars import classpath
-from atonce.apache.pins import KAFKA
+from atonce.apache.pins import KAFKA, Bundle
 from atonce.errors import UsageError
 from atonce.local.child import Child, ChildFailed
 from atonce.local.java import find_java
@@ -40,8 +40,12 @@ class ApacheKafka:
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, str] | None = None,
         listeners: Mapping[str, int] | None = None,
+        plugins: tuple[Bundle, ...] = (),
     ) -> None:
-        """`listeners`: further ones of node 1, security protocol → port; their secrets go into `settings`."""
+        """`listeners`: further ones of node 1, security protocol → port; their secrets go into `settings`.
+
+        `plugins`: jars beside Kafka's own, whose classes `settings` names.
+        """
         if nodes not in (1, 3):
             raise UsageError(f"nodes must be 1 or 3, got {nodes}: two nodes cannot outvote one that failed")
         self.nodes = list(range(1, nodes + 1))
@@ -51,6 +55,7 @@ class ApacheKafka:
         self.port = {node: first + node - 1 if first else ports[node - 1] for node in self.nodes}
         self._settings = dict(settings or {})
         self._listeners = dict(listeners or {})
+        self._bundles = (KAFKA, *plugins)
         self._scratch = data is None
         self.data = scratch_directory("kafka") if data is None else Path(data).absolute()
         self._children: dict[int, Child] = {}
@@ -73,7 +78,7 @@ class ApacheKafka:
         """Fetches (first time), formats (first time), starts all nodes and returns when each knows all the others."""
         try:
             self._java = find_java().command
-            self._classpath = classpath(KAFKA)
+            self._classpath = classpath(*self._bundles)
             self._format()
             for node in self.nodes:
                 self._launch(node)

@@ -21,6 +21,8 @@ def explain(
 ) -> None:
     """Which guarantee source and sink allow, why, where progress is kept. Starts nothing; connects only with --ask.
 
+    Where a transform may keep state, or rows need an order, Spark is asked for its plan.
+
     Examples:
 
       atonce explain orders.yaml

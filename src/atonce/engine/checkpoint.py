@@ -16,12 +16,13 @@ from typing import Any
 from atonce.engine.covered import covered, planned_files, seen_files
 from atonce.engine.files import files_at
 from atonce.errors import LedgerMismatch, RefusedError
+from atonce.ledger.format import VERSION, refuse_newer
 from atonce.ledger.progress import Plan, Positions
 
 ParsePositions = Callable[[str], Positions | None]
 
 _OURS = "atonce.json"
-_VERSION = "v1"
+_SPARKS_VERSION = "v1"
 _NO_OFFSET = "-"
 
 
@@ -83,9 +84,9 @@ class Checkpoint:
                 "delivered. Next: restore the checkpoint, or begin again with `atonce reset`."
             )
         version, _, *lines = text.splitlines()
-        if version != _VERSION:
+        if version != _SPARKS_VERSION:
             raise RefusedError(
-                f"{self.path}/offsets/{batch_id} has version {version!r}; only {_VERSION!r} is understood. "
+                f"{self.path}/offsets/{batch_id} has version {version!r}; only {_SPARKS_VERSION!r} is understood. "
                 "Next: run this pipeline with Spark 4.3, or begin again with `atonce reset`."
             )
         return lines
@@ -95,12 +96,15 @@ class Checkpoint:
         text = self.files.read(_OURS)
         if text is None:
             return None
-        first = json.loads(text)["first"]
+        ours = json.loads(text)
+        refuse_newer(int(ours.get("version", 1)), f"{self.path}/{_OURS}")
+        first = ours["first"]
         return None if first is None else {str(p): int(at) for p, at in first.items()}
 
     def begin(self, first: Positions | None) -> None:
         """Remember where batch 0 begins, before Spark plans it."""
-        self.files.write(_OURS, json.dumps({"first": None if first is None else dict(first)}, sort_keys=True))
+        ours = {"version": VERSION, "first": None if first is None else dict(first)}
+        self.files.write(_OURS, json.dumps(ours, sort_keys=True))
 
     def set_aside(self) -> str | None:
         """Make room for a fresh checkpoint; the old one is kept beside it. Returns where, None if there was none."""

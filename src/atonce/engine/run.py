@@ -26,8 +26,10 @@ from atonce.errors import (
     NeedsRows,
     RefusedError,
     RetriableError,
+    StartAgain,
     TransformFailed,
     UndeliverableRow,
+    UnreachableError,
     UsageError,
 )
 from atonce.guarantee import Guarantee
@@ -42,6 +44,8 @@ ABORT_WITHIN_S = 2.0
 NEVER_TWICE = (Guarantee.AT_MOST_ONCE, Guarantee.EFFECTIVELY_ONCE)
 _RESTARTS_WITHIN_S = 600.0
 _MOST_RESTARTS = 10
+_MOST_MOVES = 2
+"""A ledger that keeps moving is somebody's doing: then the pipeline stops and says so."""
 
 
 class SparkGone(RefusedError):
@@ -101,6 +105,7 @@ class Run:
         )
         self._checkpoint = Checkpoint(job.checkpoint, spark, job.source.positions)
         self._sink = job.sink.open(self.identity, spark)
+        self._claiming = self._closed = False
         self._mirror = (
             Mirror(job.name, job.input_servers, job.input_config) if job.mirrored and job.input_servers else None
         )
@@ -110,9 +115,12 @@ class Run:
         self._on_columns = True
         self.query: Any = None
         self.restarts = 0
+        self._moved = 0
+        """How often the ledger was found elsewhere since a batch was last delivered."""
 
     def start(self) -> Any:
         """Claims the pipeline, compares ledger and checkpoint, and starts the query."""
+        self._open_sink()
         self._input = self._watched()
         source_ids = self.job.source.source_ids()
         beginning = self._begin(source_ids)
@@ -156,6 +164,25 @@ class Run:
             self.query = writer.start()
         return self.query
 
+    def _open_sink(self) -> None:
+        """Every claim has its own sink: a batch of an earlier one that still runs must not find our epoch in it."""
+        if self._claiming:
+            self._let_go()
+            self._sink = self.job.sink.open(self.identity, self._spark)
+            self._closed = False
+        self._claiming = True
+
+    def _let_go(self) -> None:
+        """Of the sink; a batch that still runs does it when it is over."""
+        if self._closed:
+            return
+        self._closed = True
+        deliverer, self._deliverer = self._deliverer, None
+        if deliverer is not None:
+            deliverer.retire(ABORT_WITHIN_S)
+        else:
+            self._sink.close()
+
     def wait(self) -> None:
         """Until everything is delivered (available now), `stop` is called, or an error that waiting cannot mend."""
         since: list[float] = []
@@ -168,15 +195,23 @@ class Run:
                 self._tell(Step.RETRYING, {"why": f"{failure}: the query goes on in Spark's JVM"})
                 self._restart([])
                 continue
+            if isinstance(failure, StartAgain):
+                self._tell(Step.RETRYING, {"why": f"{failure}: the query starts again"})
+                self._restart([])
+                continue
             now = time.monotonic()
             since = [at for at in since if now - at < _RESTARTS_WITHIN_S]
-            mendable = isinstance(failure, RetriableError) or (
-                isinstance(failure, LedgerMismatch) and not self._checkpoint.has_state()
-            )
+            moved = isinstance(failure, LedgerMismatch)
+            if self._deliverer is not None and self._deliverer.delivered:
+                self._moved = 0
+            mendable = isinstance(failure, RetriableError) or (moved and not self._checkpoint.has_state())
             if isinstance(failure, UndeliverableRow):
                 raise self._located(failure)
-            if not mendable or len(since) >= (_MOST_RESTARTS if isinstance(failure, RetriableError) else 1):
+            if not mendable or len(since) >= _MOST_RESTARTS or (moved and self._moved >= _MOST_MOVES):
                 raise self._in_our_words(failure)
+            if isinstance(failure, LedgerMismatch):
+                self._moved += 1
+                self.identity = replace(self.identity, claimed=not failure.unclaimed)
             since.append(now)
             self.restarts += 1
             wait_s = min(10.0, 0.2 * 2 ** len(since))
@@ -197,7 +232,7 @@ class Run:
         with contextlib.suppress(SparkGone):
             if self.query is not None and self._is_active():
                 self._stop_query()
-        self._sink.close()
+        self._let_go()
         if self._mirror is not None:
             self._mirror.close()
 
@@ -206,7 +241,7 @@ class Run:
             try:
                 self.start()
                 return
-            except RetriableError as error:
+            except (RetriableError, UnreachableError) as error:
                 if len(since) >= _MOST_RESTARTS or self._stop.is_set():
                     raise
                 since.append(time.monotonic())
@@ -229,7 +264,11 @@ class Run:
             with contextlib.suppress(Exception):
                 self.query.awaitTermination(0.2)
             if self._deliverer is not None:
-                self._deliverer.refresh()
+                try:
+                    self._deliverer.refresh()
+                except LedgerMismatch as moved:
+                    self._stop_query()
+                    return moved
             self._input.look()
         if self._deliverer is not None and self._deliverer.failure is not None:
             return self._input.meaning(self._deliverer.failure)
@@ -260,6 +299,7 @@ class Run:
             recorded = self._sink.claim()
         except LedgerMismatch as error:
             raise LedgerMismatch(f"{error} {planned_words(self._checkpoint)}".rstrip()) from None
+        self.identity = replace(self.identity, claimed=True)
         if recorded is None:
             refuse_without_ledger(self._checkpoint, self.job.name)
             first = self.job.source.first_positions()
@@ -271,6 +311,7 @@ class Run:
                 source_ids=source_ids,
                 fingerprint=self.identity.fingerprint,
                 sequence=1,
+                first=first,
             )
             self._record_first(recorded)
         refuse_recreated(recorded, source_ids, self.job.name)

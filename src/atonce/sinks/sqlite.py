@@ -24,12 +24,16 @@ class SQLite(TableOptions):
 
     path        the database file
     table       the table; the ledger (`atonce_ledger`) stands in the same file
-    mode        "append", or "upsert" by `key`: of several rows of one key in a batch the last in input order wins
+    mode        "append", or "upsert" by `key`: the newest row of a key stays, by `order_by` or else in input order
     key         column(s) that make a row unique, for upsert
-    order_by    column(s) that say which row of a key is the last, such as "offset"
+    order_by    column(s) of rows and table that say which row of a key is the newest, such as "updated_at": it stays,
+                whatever comes later. Without it all rows of a key must come from one input partition
     create      make a missing table from the schema of the rows
     dedupe      a column with a unique message number; numbers processed before are dropped (S16)
-    dedupe_keep how long numbers are remembered: "7d", "12h", or seconds; None: for ever
+    dedupe_keep how long numbers are remembered, at least: "7d", "12h", or seconds; None: for ever
+    delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
+    deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"
+    soft_delete a boolean column of rows and table: a deleted row stays, with what the deletion brings and this flag set
     on_error    "stop" at a row that cannot be delivered, or "dead-letter": put it into `dead_letter`
     dead_letter table for such rows; default: TABLE_dead_letter
     timer_s     how often progress is recorded under level none
