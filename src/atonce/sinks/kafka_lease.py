@@ -117,6 +117,8 @@ class LeaseServer:
     def close(self) -> None:
         with self._changed:
             self._end_open()
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # a close alone does not wake the thread that accepts
         self._server.close()
 
     def _end_open(self) -> None:
