@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import socket
 import threading
 import time
@@ -21,6 +20,7 @@ from atonce.client.offsets import TopicPartition
 from atonce.client.ranges import Account, Wanted
 from atonce.errors import AtOnceError
 from atonce.ledger.progress import Plan, Progress
+from atonce.sinks.driver_door import Door, Place, knock
 
 EPOCHS = "atonce.epochs"
 """A property of the batch's jobs: partition → [ledger's position, leader epoch of the record before it]."""
@@ -32,23 +32,19 @@ _SILENT_FOR_S = 60.0
 class Accounts:
     """In the driver, one per run. The newest batch's reports are kept."""
 
-    def __init__(self, listen: str = "127.0.0.1", host: str = "127.0.0.1") -> None:
-        self._secret = secrets.token_hex(16)
+    def __init__(self, place: Place | None = None) -> None:
+        place = place or Place()
+        self._secret = place.new_secret()
         self._lock = threading.Lock()
         self._told: dict[str, dict[int, Account]] = {}
         """Partition → first offset → what became of the range that begins there."""
-        self._server = socket.create_server((listen, 0), backlog=128)
-        self._address = f"{host}:{self._server.getsockname()[1]}"
-        threading.Thread(target=self._accept, name="atonce-accounts", daemon=True).start()
+        self._door = Door(place, self._secret, self._serve, "atonce-accounts")
+        self._address = f"{place.host}:{self._door.port}"
 
     @classmethod
     def for_session(cls, spark: Any) -> Accounts:
         """Listening where the tasks of this Spark session can reach it."""
-        context = spark.sparkContext
-        if context.master.startswith("local"):
-            return cls()
-        host = context.getConf().get("spark.driver.host")
-        return cls(context.getConf().get("spark.driver.bindAddress", host), host)
+        return cls(Place.of(spark))
 
     def options(self) -> dict[str, str]:
         """For the source. Spark leaves out of plans and logs the values of options that are called a secret."""
@@ -90,9 +86,7 @@ class Accounts:
         }
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
+        self._door.close()
 
     def _chain(self, plan: Plan, place: str) -> list[Account]:
         """The reports that cover the batch's range of a partition without a gap; empty if some are missing."""
@@ -108,22 +102,11 @@ class Accounts:
             at = account.end
         return found
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), name="atonce-account", daemon=True).start()
-
     def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rw") as stream, contextlib.suppress(OSError, ValueError, AtOnceError):
+        with connection.makefile("rw") as stream, contextlib.suppress(OSError, ValueError, AtOnceError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for line in stream:
-                report = json.loads(line)
-                if not secrets.compare_digest(str(report.get("secret", "")), self._secret):
-                    return
-                for account in _parsed(report["accounts"]):
+                for account in _parsed(json.loads(line)):
                     with self._lock:
                         place = str(TopicPartition(account.topic, account.partition))
                         self._told.setdefault(place, {})[account.start] = account
@@ -150,23 +133,24 @@ class _Line:
         self._stream: Any = None
         self._silent_until = 0.0
 
-    def tell(self, address: str, text: str) -> None:
+    def tell(self, address: str, secret: str, text: str) -> None:
         """Returns when the driver has it, or when it is given up."""
         if time.monotonic() < self._silent_until:
             return
         for fresh in (False, True):
             try:
-                self._sent(address, text, fresh)
+                self._sent(address, secret, text, fresh)
                 return
             except OSError:
                 self._stream = None
         self._silent_until = time.monotonic() + _SILENT_FOR_S
 
-    def _sent(self, address: str, text: str, fresh: bool) -> None:
+    def _sent(self, address: str, secret: str, text: str, fresh: bool) -> None:
         # A forked child must not use its parent's connection.
         if fresh or self._stream is None or self._to != (os.getpid(), address):
             host, _, port = address.rpartition(":")
-            connection = socket.create_connection((host, int(port)), timeout=_TELL_WITHIN_S)
+            connection = knock((host, int(port)), secret, _TELL_WITHIN_S)
+            connection.settimeout(_TELL_WITHIN_S)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._stream, self._to = connection.makefile("rw"), (os.getpid(), address)
         self._stream.write(text + "\n")
@@ -180,8 +164,7 @@ _line = _Line()
 
 def tell(address: str, secret: str, told: Sequence[Account]) -> None:
     """In a task: what became of its ranges."""
-    rows = [astuple(account) for account in told]
-    _line.tell(address, json.dumps({"secret": secret, "accounts": rows}))
+    _line.tell(address, secret, json.dumps([astuple(account) for account in told]))
 
 
 def epochs_here() -> Mapping[str, Sequence[int]]:
