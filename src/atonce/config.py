@@ -28,6 +28,8 @@ KEYS = {
     "map_arrow_schema": "What that function gives, as DDL. Default: `key binary, value binary`.",
     "sink": "One of the sinks below. Needed.",
     "mode": "Spark's output mode: `append` (default), `update` or `complete`.",
+    "deterministic": "`true`: your word that what feeds the state always gives the same for the same input. "
+    "Default: `false`.",
     "checkpoint": "Where Spark keeps its plan and state, a path or URL. Default: `.atonce/checkpoints/NAME`.",
     "trigger": "An interval such as `5 seconds`. Default: the next batch begins when the last is done.",
     "master": "Spark's master. Default: `local[*]`.",
@@ -171,6 +173,11 @@ def _with_settings(file: File, pipeline: Pipeline, plain: dict[str, Value]) -> P
     for key in ("guarantee", "checkpoint", "trigger", "master"):
         if key in plain:
             pipeline = _told(file, plain[key].line, partial(_replaced, pipeline, key, str(plain[key].data)))
+    if "deterministic" in plain:
+        word = plain["deterministic"]
+        if not isinstance(word.data, bool):
+            raise file.error(word.line, f"deterministic must be true or false, got {word.data!r}")
+        pipeline = replace(pipeline, deterministic=word.data)
     if "spark" in plain:
         settings = plain["spark"]
         if not isinstance(settings.data, dict):

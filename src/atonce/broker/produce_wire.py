@@ -9,7 +9,7 @@ from struct import error as StructError
 from uuid import UUID
 
 from atonce.broker.messages import ErrorCode, Raw
-from atonce.broker.shape import MalformedRequest, read_uvarint
+from atonce.broker.shape import Budget, MalformedRequest, read_uvarint
 
 FIRST_FLEXIBLE = 9
 FIRST_TOPIC_ID = 13
@@ -56,12 +56,13 @@ class PartitionAnswer:
 class _Reader:
     """A position in a frame. Every length is checked before it is used."""
 
-    __slots__ = ("_data", "_flexible", "position")
+    __slots__ = ("_budget", "_data", "_flexible", "position")
 
     def __init__(self, data: memoryview, position: int, flexible: bool) -> None:
         self._data = data
         self.position = position
         self._flexible = flexible
+        self._budget = Budget()
 
     def _length(self, legacy: Struct) -> int:
         if self._flexible:
@@ -91,6 +92,7 @@ class _Reader:
         count = self._length(_INT32)
         if count < 0 or count * smallest > len(self._data) - self.position:
             raise MalformedRequest(f"{count} elements announced, {len(self._data) - self.position} bytes left")
+        self._budget.take(count)
         return count
 
     def int32(self) -> int:
@@ -110,6 +112,7 @@ class _Reader:
     def tags(self) -> None:
         if self._flexible:
             count, self.position = read_uvarint(self._data, self.position)  # type: ignore[arg-type]
+            self._budget.take(count)
             for _ in range(count):
                 _, self.position = read_uvarint(self._data, self.position)  # type: ignore[arg-type]
                 self._bytes(self._length(_INT32) + 1)

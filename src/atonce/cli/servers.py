@@ -26,7 +26,10 @@ ServersOption = Annotated[
 ]
 ConfigOption = Annotated[
     list[str] | None,
-    typer.Option("--config", help="A client setting by Kafka's name, KEY=VALUE (security.protocol=SSL …). Repeatable."),
+    typer.Option(
+        "--config",
+        help="A client setting by Kafka's name, KEY=VALUE. Repeatable. Secrets as '${NAME}' or '${file:PATH}'.",
+    ),
 ]
 
 
@@ -39,12 +42,14 @@ def chosen_servers(servers: str | None) -> str:
 
 
 def parse_config(pairs: list[str] | None) -> Mapping[str, str]:
+    from atonce.local.secrets import resolved
+
     config = {}
     for pair in pairs or []:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise UsageError(f"--config wants KEY=VALUE, got {pair!r}")
-        config[key.strip().removeprefix("kafka.")] = value.strip()
+        config[key.strip().removeprefix("kafka.")] = resolved(value.strip())
     return config
 
 

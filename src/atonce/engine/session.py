@@ -40,6 +40,8 @@ DEFAULTS: dict[str, str] = {
     # A stop is answered within ten seconds: what does not end by then is left to the transaction's abort.
     "spark.sql.streaming.stopTimeout": "2s",
     "spark.driver.memory": "1g",
+    # A batch whose input was lost on the way runs again as a whole, never in part (`sinks.stage_retries`).
+    "spark.stage.maxConsecutiveAttempts": "1",
 }
 LOCAL_DEFAULTS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",

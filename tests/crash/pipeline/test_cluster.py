@@ -67,3 +67,52 @@ def test_a_cluster_of_one_machine_spools_until_an_attempt_fails(embedded: str, s
     assert sorted(value or "" for _, value in consume(embedded, f"{name}-out")) == sorted(
         f"value {i}" for i in range(number)
     )
+
+
+class TwoHosts(SparkCluster):
+    """Spark runs no copy of a task on the host that the task is on."""
+
+    def _launch(self, name: str, main: str, arguments: list[str]) -> Child:
+        before = self._host
+        if name == "worker-1":
+            self._host = "127.0.0.2"
+            arguments = ["--host", self._host, *arguments[2:]]
+        try:
+            return super()._launch(name, main, arguments)
+        finally:
+            self._host = before
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "sink", ["kafka", pytest.param("sqlite", marks=pytest.mark.soak), pytest.param("postgres", marks=pytest.mark.soak)]
+)
+def test_copies_of_a_slow_task_neither_abort_the_batch_nor_double_a_row(
+    embedded: str, scratch: Path, sink: str, request: pytest.FixtureRequest
+) -> None:
+    """`spark.speculation`: the copy waits for the task that writes, and is ended by Spark when that one is done."""
+    name, attempts = f"copies-{uuid.uuid4().hex[:8]}", scratch / "attempts"
+    attempts.mkdir()
+    with Cluster(embedded) as cluster:
+        create_topic(cluster, name, partitions=4)
+    produce(embedded, name, range(100), partitions=4)
+    postgres = request.getfixturevalue("postgres_url") if sink == "postgres" else ""
+    with TwoHosts(workers=2) as spark:
+        told = {
+            "name": name,
+            "servers": embedded,
+            "checkpoint": str(scratch / name),
+            "scratch": str(scratch),
+            "master": spark.master,
+            "sink": sink,
+            "postgres": postgres,
+            "attempts": str(attempts),
+        }
+        command = [sys.executable, "-m", "tests.crash.pipeline.speculating_driver", json.dumps(told)]
+        ended = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
+    ran = sorted(file.name for file in attempts.iterdir())
+    assert any(each.endswith("-1") for each in ran), f"Spark ran no copy: {ran}"
+    assert "aborted" not in ended.stdout, ended.stdout
+    values = OUTPUTS[sink](name, embedded, scratch, postgres).values()
+    assert sorted(values) == sorted(f"value {i}" for i in range(100))

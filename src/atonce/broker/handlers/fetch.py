@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from atonce.broker.access.guard import split
+from atonce.broker.access.topics import is_forbidden
+from atonce.broker.acls import Operation
 from atonce.broker.context import Context
 from atonce.broker.fetch_wire import FIRST_TOPIC_ID, PartitionData, write_fetch
 from atonce.broker.messages import ErrorCode, milliseconds
+from atonce.broker.pace import paced
 from atonce.broker.partition import Partition
 from atonce.broker.sessions import FetchSessions, Opened, Wanted
 from atonce.log.errors import LogError, OffsetOutOfRange
@@ -62,10 +66,17 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     limit = min(max(0, request.max_bytes), broker.settings.number("fetch.max.bytes"))
     limit = min(limit, max(_ALWAYS_BYTES, broker.response_room()))
     isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
-    reads = _read(broker, opened.wanted, limit, isolation)
+    allowed: list[Wanted] = opened.wanted
+    forbidden: list[Wanted] = []
+    if context.peer.acls is not None:
+        allowed, forbidden = split(
+            opened.wanted, lambda one: not is_forbidden(broker, context, Operation.READ, one.topic)
+        )
+    reads = await _read(broker, allowed, limit, isolation)
     wait_ms = milliseconds(request.max_wait)
-    if wait_ms > 0 and _is_short(reads, request.min_bytes):
-        reads = await _wait(broker, opened.wanted, reads, limit, isolation, request.min_bytes, wait_ms / 1000)
+    if wait_ms > 0 and (allowed or not forbidden) and _is_short(reads, request.min_bytes):
+        reads = await _wait(broker, allowed, reads, limit, isolation, request.min_bytes, wait_ms / 1000)
+    reads += [Read(one, ErrorCode.topic_authorization_failed) for one in forbidden]
     return await _answer(broker, context, opened, reads)
 
 
@@ -93,11 +104,11 @@ def _partitions(context: Context, request: Any) -> tuple[list[Wanted], list[tupl
     return wanted, forgotten
 
 
-def _read(broker: BrokerState, wanted: list[Wanted], limit: int, isolation: Isolation) -> list[Read]:
+async def _read(broker: BrokerState, wanted: list[Wanted], limit: int, isolation: Isolation) -> list[Read]:
     """Where the bytes are; they are not read yet. The first partition with data gives at least one whole batch."""
     left = limit
     reads = []
-    for one in wanted:
+    async for one in paced(wanted):
         read = _read_one(broker, one, left, isolation, min_one=left == limit)
         left = max(0, left - read.size)
         reads.append(read)
@@ -168,6 +179,9 @@ async def _wait(
     watched = [(read.partition, watcher(i)) for i, read in enumerate(reads) if read.partition is not None]
     for partition, wake in watched:
         partition.watch(wake)
+    for read, (_, wake) in zip([read for read in reads if read.partition is not None], watched, strict=True):
+        if _has_moved(read):  # others had their turns while so many partitions were looked at
+            wake()
     over = False
 
     def time_is_up() -> None:
@@ -190,14 +204,21 @@ async def _wait(
         timer.cancel()
         for partition, wake in watched:
             partition.unwatch(wake)
-    return _read(broker, wanted, limit, isolation)
+    return await _read(broker, wanted, limit, isolation)
+
+
+def _has_moved(read: Read) -> bool:
+    if read.partition is None or read.result is None:
+        return False
+    log, seen = read.partition.log, read.result
+    return log.high_watermark != seen.high_watermark or log.last_stable_offset != seen.last_stable_offset
 
 
 async def _answer(broker: BrokerState, context: Context, opened: Opened, reads: list[Read]) -> Any:
     topics: dict[str | UUID, list[PartitionData]] = {}
     served = []
     total = sum(read.size for read in reads)
-    for read in reads:
+    async for read in paced(reads):
         told = _told(read)
         if opened.incremental and not (read.size or read.error or read.diverging) and read.wanted.told == told:
             continue
