@@ -31,9 +31,15 @@ class StageRetries:
         self._never = local and spark.conf.get(SETTING, SPARKS_OWN) == "1"
 
     def seen(self, tag: str) -> bool:
-        """Whether a stage of the jobs with this tag, running or ended, was run more than once."""
+        """Whether a stage of the jobs with this tag, running or ended, was run more than once, as far as is known."""
         if self._never:
             return False
+        try:
+            return self._told(tag)
+        except Exception:
+            return True  # Spark is busy and does not tell
+
+    def _told(self, tag: str) -> bool:
         scala = self._context._jsc.sc()
         scala.listenerBus().waitUntilEmpty()  # what the tracker knows comes to it by events
         tracker = scala.statusTracker()
