@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, Verdict, strongest
+from atonce.sinks.row_order import RowOrder, refusal, why_not
 
 ORDER_WORDS = {
     Guarantee.NONE: "progress on a timer, output when it is ready: a crash may lose records, repeat them, or both",
@@ -21,9 +22,16 @@ def explanation(
     sink: SinkTraits,
     checkpoint: str,
     state: Sequence[str] = (),
+    order: RowOrder | None = None,
+    asked: Sequence[str] = (),
 ) -> str:
-    """`state`: what feeds the pipeline's state and may come out otherwise when a batch is computed again."""
+    """`state`: what feeds the pipeline's state and may come out otherwise when a batch is computed again.
+
+    `order`: what the plan says of the rows of a key, where the sink depends on it. `asked`: what the servers say.
+    """
     verdict = strongest(source, sink)
+    unordered = why_not(order, source.ordered) if order is not None else None
+    given = _verdict(verdict, level, state)
     lines = [
         f"pipeline {name}",
         f"  source      {source.name}",
@@ -31,12 +39,14 @@ def explanation(
         f"  asked for   {level.value}: {ORDER_WORDS[level]}",
         f"  strongest   {verdict.strongest.value}",
         *[f"    because   {reason}" for reason in verdict.reasons],
-        f"  verdict     {_verdict(verdict, level, state)}",
+        f"  verdict     {given if unordered is None else 'refused: ' + refusal(sink.name, unordered)}",
         *[f"    because   {reason}" for reason in state],
+        *([f"  rows        {order.words}"] if order is not None and unordered is None else []),
         f"  progress    {sink.ledger}",
         f"  plan        Spark's checkpoint in {checkpoint}",
         f"  without it  {_without_checkpoint(source)}",
         *[f"  you keep to {need}" for need in (*source.needs, *sink.needs)],
+        *[f"  warning     {line}" for line in asked],
         f"  boundary    {BOUNDARY}",
     ]
     return "\n".join(lines)

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from atonce.client.same_cluster import same_cluster
 from atonce.client.topic import Kafka
+from atonce.engine.cautions import cautions, kafka_cautions
 from atonce.engine.columnar_plan import on_columns
 from atonce.engine.determinism import refuse_unproven, surely_stateless, unproven
 from atonce.engine.local_broker import broker_for
@@ -28,6 +30,10 @@ from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
 from atonce.sinks.arrow_job import column, map_in_arrow
 from atonce.sinks.contract import OpenSink, Sink
+from atonce.sinks.row_order import RowOrder, needs_order, of_stream, refuse_without_order
+from atonce.sinks.sql_options import TableOptions
+from atonce.sinks.sqlite import SQLite
+from atonce.sinks.task_errors import in_words
 from atonce.sources.contract import Source
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
@@ -134,13 +140,25 @@ class Pipeline:
         threading.Thread(target=close_when_ended, name=f"atonce-{self.name}", daemon=True).start()
         return query
 
-    def explain(self) -> str:
-        """Which guarantee source and sink allow, why, where progress is kept, and the boundary of the promise."""
+    def explain(self, ask: bool = False) -> str:
+        """Which guarantee source and sink allow, why, where progress is kept, and the boundary of the promise.
+
+        `ask`: also ask the servers that are named for what would stop it, and for what they may forget.
+        """
         from atonce.explain import explanation
 
         source, sink = self._parts()
-        state = self._state_words(source)
-        return explanation(self.name, self.level, source.traits(), sink.traits(), self.checkpoint_path(), state)
+        state, order = self._state_words(source), self._row_order(source, sink)
+        return explanation(
+            self.name,
+            self.level,
+            source.traits(),
+            sink.traits(),
+            self.checkpoint_path(),
+            state=state,
+            order=order,
+            asked=self._asked() if ask else (),
+        )
 
     def reset(self, to: str, agree: Callable[[Rewind], None] = lambda _: None) -> str | None:
         """Rewinds a stopped pipeline to `earliest`, `latest` or offsets. Returns where the old checkpoint went."""
@@ -202,6 +220,8 @@ class Pipeline:
         with broker_for(self.source, self.sink, self.say) as servers:
             here = self if servers is None else self.at(servers)
             source, sink = here._checked_parts()
+            for line in cautions(source, sink, self.level):
+                self.say(f"{self.name}: {line}")
             spark = session(here.master, here.spark, warm=True, sees_rows=here._sees_rows())
             refuse_unproven(here._unproven(source, spark), self.name)
             run = Run(here._job(source, sink, available_now), spark)
@@ -224,6 +244,24 @@ class Pipeline:
             raise UsageError(f"pipeline {self.name!r} has no {missing} yet")
         return as_source(self.source), as_sink(self.sink)
 
+    def _asked(self) -> list[str]:
+        """What the servers say; what would stop a run is one more line here. Nothing is made."""
+        source, sink = self._parts()
+        lines = []
+        for said, check in ((self.source, source.check), (self.sink, sink.check)):
+            made_by_asking = isinstance(said, SQLite) and not Path(said.path).exists()
+            if made_by_asking or (isinstance(said, Kafka) and not said.servers):
+                continue
+            try:
+                check()
+            except UsageError as error:
+                lines.append(str(error))
+        try:
+            lines += [] if lines else cautions(source, sink, self.level)
+        except UsageError as error:
+            lines.append(str(error))
+        return [*lines, *kafka_cautions(source, sink)]
+
     def _checked_parts(self) -> tuple[Source, Sink]:
         """Both can be reached and hold what they must; nothing is started before."""
         source, sink = self._parts()
@@ -237,7 +275,6 @@ class Pipeline:
 
     def _job(self, source: Source, sink: Sink, available_now: bool) -> Job:
         kafka_in = self.source if isinstance(self.source, Kafka) else None
-        kafka_out = isinstance(self.sink, Kafka)
         return Job(
             name=self.name,
             guarantee=self.level,
@@ -252,9 +289,17 @@ class Pipeline:
             input_servers=kafka_in.servers if kafka_in else None,
             input_config=dict(kafka_in.config) if kafka_in else {},
             input_partitions=source.partition_count() if kafka_in is not None else None,  # type: ignore[attr-defined]
-            mirrored=kafka_in is not None and not (kafka_out and self.sink.servers == kafka_in.servers),
+            refuse_cut=source.refuse_cut if kafka_in is not None else lambda *_: None,  # type: ignore[attr-defined]
+            mirrored=kafka_in is not None and not self._ledger_with_input(kafka_in),
             observer=self.observer,
             say=self.say,
+        )
+
+    def _ledger_with_input(self, kafka_in: Kafka) -> bool:
+        """The group's offsets on the input's cluster are the ledger itself, so nothing else may write them."""
+        out = self.sink
+        return isinstance(out, Kafka) and same_cluster(
+            out.servers or "", out.config, kafka_in.servers or "", kafka_in.config
         )
 
     def _fuse(self, spark: Any, sink: OpenSink, columns: bool) -> Fused:
@@ -320,15 +365,28 @@ class Pipeline:
         """What feeds a state and may come out otherwise when a batch is computed again."""
         if not self._may_be_unproven():
             return []
-        from atonce.engine.source import source_schema
-
-        kafka = self.source if isinstance(self.source, Kafka) else None
         try:
-            loaded = unstarted(spark, source_schema(kafka.headers)) if kafka else source.load(spark, None, {})
-            df = self._build(hooked=False)(loaded, None)
+            df = self._unstarted(source, spark)
         except Exception:
             return []  # the real build will say what is wrong, in its own place
         return unproven(df)
+
+    def _row_order(self, source: Source, sink: Sink) -> RowOrder | None:
+        """What the transform's plan says of the rows of a key, where an upsert depends on it. Needs Spark."""
+        if not isinstance(sink, TableOptions) or not needs_order(sink):
+            return None
+        try:
+            return of_stream(self._unstarted(source, session(self.master, self.spark)), sink.keys)
+        except Exception as error:
+            return RowOrder("kept", f"the transform's plan cannot be looked at here ({in_words(error)}); a run will")
+
+    def _unstarted(self, source: Source, spark: Any) -> Any:
+        """The transform over a stream that is never started: for its plan alone."""
+        from atonce.engine.source import source_schema
+
+        kafka = self.source if isinstance(self.source, Kafka) else None
+        loaded = unstarted(spark, source_schema(kafka.headers)) if kafka else source.load(spark, None, {})
+        return self._build(hooked=False)(loaded, None)
 
     def _build(self, hooked: bool) -> Callable[[Any, Any], Any]:
         def build(df: Any, _: Any) -> Any:
@@ -336,6 +394,9 @@ class Pipeline:
                 df = map_in_arrow(df, _Each(self.arrow), self.arrow_schema)
             for fn in self.transforms:
                 df = _apply(fn, df)
+            if df.isStreaming and isinstance(self.sink, TableOptions) and needs_order(self.sink):
+                source, sink = self._parts()
+                refuse_without_order(self.sink, sink.traits().name, source.traits().ordered, df)
             return df
 
         return build

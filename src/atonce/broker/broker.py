@@ -28,6 +28,7 @@ from atonce.coordinator.groups import GroupConfig, GroupCoordinator
 from atonce.coordinator.states import TransactionState
 from atonce.coordinator.transactions import TransactionConfig, TransactionCoordinator
 from atonce.log.config import LogConfig
+from atonce.log.descriptors import Descriptors
 from atonce.log.errors import LogError
 from atonce.log.partition_log import PartitionLog
 from atonce.log.storage import DiskStorage
@@ -93,7 +94,8 @@ def from_settings(kind: type[C], settings: Settings) -> C:
 class BrokerState:
     """Everything that a request can ask about or change."""
 
-    def __init__(self, root: Path, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, root: Path, settings: Settings, metrics: Metrics, open_files: int = 1024) -> None:
+        """`open_files`: how many files of the logs may be open at a time."""
         self.root = root
         self.settings = settings
         self.metrics = metrics
@@ -101,8 +103,9 @@ class BrokerState:
         self.clock_ms = now_ms
         self.stopping = False
         self.response_room: Callable[[], int] = lambda: MAX_LONG
-        self._storage = DiskStorage(root)
+        self._storage = DiskStorage(root, Descriptors(open_files))
         self._flushers = ThreadPoolExecutor(8, "flush")
+        self._lazy: set[Partition] = set()
         self.readers = ThreadPoolExecutor(4, "read")
         self.files = ThreadPoolExecutor(2, "files")
         # One at a time: large requests of many clients wait for each other, and nobody else waits for them.
@@ -122,7 +125,7 @@ class BrokerState:
         )
         self.topics = Topics(root, settings, self._open_log, self._make_partition, self.files)
         self.sessions = FetchSessions(settings.number("max.incremental.fetch.session.cache.slots"))
-        self.background = Background(self.topics, settings, self.files)
+        self.background = Background(self.topics, settings, self.files, self._lazy)
         self.coordination: Coordination
 
     @property
@@ -178,7 +181,7 @@ class BrokerState:
         return PartitionLog.open(self._storage, directory, log_config(self.settings, topic, overrides), self.clock_ms)
 
     def _make_partition(self, topic: str, index: int, log: PartitionLog) -> Partition:
-        return Partition(topic, index, log, self._flushers, self.metrics)
+        return Partition(topic, index, log, self._flushers, self.metrics, self._lazy)
 
     # -- what handlers and coordinators ask for -----------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from atonce.coordinator.decision import (
     WriteMarkers,
 )
 from atonce.coordinator.groups import GroupCoordinator
+from atonce.coordinator.transaction_end import EndTxnAnswer
 from atonce.coordinator.transactions import TransactionCoordinator
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ _RETRY_S = 0.1
 _RETRY_LIMIT_S = 5.0
 # Kafka's add.partitions.to.txn.retry.backoff.max.ms: how long Produce waits for the producer's last transaction.
 _CONCURRENT_WAIT_S = 0.1
+# How long an EndTxn waits for the markers of the transaction before it.
+_MARKERS_WAIT_S = 10.0
 
 
 class MarkerWriter(Protocol):
@@ -154,6 +157,29 @@ class Coordination:
             left = deadline - asyncio.get_running_loop().time()
             if error is not ErrorCode.concurrent_transactions or left <= 0:
                 return _as_produce(error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(completed.wait(), left)
+
+    async def end_transaction(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, transaction_version: int
+    ) -> EndTxnAnswer:
+        """EndTxn. A producer that was told the outcome of its last transaction may end the next one at once: that is
+        decided when the markers of the last are there, as if the request had come a moment later.
+        """
+        deadline = asyncio.get_running_loop().time() + _MARKERS_WAIT_S
+        while True:
+            completed = self._completed
+            answer = await self.transaction(
+                lambda now_ms: self.transactions.end_txn(
+                    now_ms, transactional_id, producer, commit=commit, transaction_version=transaction_version
+                )
+            )
+            left = deadline - asyncio.get_running_loop().time()
+            if answer.error is not ErrorCode.concurrent_transactions or left <= 0:
+                return answer
+            metadata = self.transactions.describe(transactional_id)
+            if metadata is None or transaction_version < 2 or metadata.producer_epoch != producer.epoch:
+                return answer
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(completed.wait(), left)
 

@@ -27,6 +27,7 @@ from atonce.broker.broker import BrokerState
 from atonce.broker.config import Value
 from atonce.broker.listeners import Listener, parse_listeners
 from atonce.broker.metrics import Metrics, serve_metrics
+from atonce.broker.open_files import OpenFiles, raise_limit
 from atonce.broker.server import Limits, Server
 from atonce.broker.settings import Settings
 from atonce.broker.tls import tls_context
@@ -107,8 +108,9 @@ async def _serve(options: Options, listeners: Sequence[Listener], ready: Callabl
         if listener.protocol.is_encrypted
     }
     metrics = Metrics()
-    broker = BrokerState(options.data, settings, metrics)
-    server = Server(broker, Limits.of(settings), metrics)
+    shared = OpenFiles.shared_out(raise_limit())
+    broker = BrokerState(options.data, settings, metrics, shared.files)
+    server = Server(broker, Limits.of(settings, most_connections=shared.connections), metrics)
     try:
         await broker.start()
         backlog = settings.number("socket.listen.backlog.size")

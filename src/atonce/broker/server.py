@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from atonce.broker.config import MAX_INT
 from atonce.broker.connection import Connection
 from atonce.broker.listeners import Listener
 from atonce.broker.metrics import Metrics
@@ -40,7 +41,7 @@ class Limits:
     strangers: int
 
     @classmethod
-    def of(cls, settings: Settings) -> Limits:
+    def of(cls, settings: Settings, most_connections: int = MAX_INT) -> Limits:
         request_bytes = settings.number("socket.request.max.bytes")
         return cls(
             request_bytes=request_bytes,
@@ -48,7 +49,7 @@ class Limits:
             first_request_bytes=min(request_bytes, settings.number("first.request.max.bytes")),
             queued_bytes=settings.number("queued.max.request.bytes"),
             queued_requests=settings.number("queued.max.requests"),
-            connections=settings.number("max.connections"),
+            connections=min(settings.number("max.connections"), most_connections),
             connections_per_address=settings.number("max.connections.per.ip"),
             idle_s=settings.number("connections.max.idle.ms") / 1000,
             receive_s=settings.number("request.receive.timeout.ms") / 1000,

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -36,6 +37,8 @@ _FORMAT = 1
 MAX_PARTITIONS = 10_000
 # Topics that are made before the list is written: others who want to change something wait that long.
 _AT_ONCE = 100
+# Up to so many new partitions are synced file by file, more of them by one sync of the file system.
+_FEW = 8
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 
@@ -242,20 +245,23 @@ class Topics:
 
     async def _create_some(self, wanted: Sequence[NewTopic], done: dict[str, Topic | TopicRefused | OSError]) -> None:
         made: list[Topic] = []
+        taken = 0
+        for new in wanted:
+            try:
+                self.check_new(new.name)
+                if any(_flat(topic.name) == _flat(new.name) for topic in made):
+                    raise TopicRefused(ErrorCode.invalid_topic_exception, f"Topic '{new.name}' is named twice.")
+                self.check_room(new.partitions + taken)
+            except TopicRefused as error:
+                done[new.name] = error
+            else:
+                made.append(Topic(new.name, random_uuid(), dict(new.overrides)))
+                taken += new.partitions
+        counts = {new.name: new.partitions for new in wanted}
         try:
-            for new in wanted:
-                try:
-                    self.check_new(new.name)
-                    if any(_flat(topic.name) == _flat(new.name) for topic in made):
-                        raise TopicRefused(ErrorCode.invalid_topic_exception, f"Topic '{new.name}' is named twice.")
-                    self.check_room(new.partitions + sum(len(topic.partitions) for topic in made))
-                    topic = Topic(new.name, random_uuid(), dict(new.overrides))
-                    logs = await self._in_thread(self._open_new, new.name, 0, new.partitions, topic.overrides)
-                except (TopicRefused, OSError) as error:
-                    done[new.name] = error
-                    continue
-                topic.partitions = [self._make_partition(new.name, index, log) for index, log in enumerate(logs)]
-                made.append(topic)
+            logs = await self._in_thread(self._open_new, [(topic, 0, counts[topic.name]) for topic in made])
+            for topic, opened in zip(made, logs, strict=True):
+                topic.partitions = [self._make_partition(topic.name, index, log) for index, log in enumerate(opened)]
             if made:
                 await self._in_thread(self._save_list, made)
         except BaseException as error:
@@ -272,7 +278,7 @@ class Topics:
         async with self._changes:
             self.check_room(count)
             have = len(topic.partitions)
-            logs = await self._in_thread(self._open_new, topic.name, have, count, topic.overrides)
+            (logs,) = await self._in_thread(self._open_new, [(topic, have, count)])
             more = [self._make_partition(topic.name, have + i, log) for i, log in enumerate(logs)]
             grown = Topic(topic.name, topic.topic_id, topic.overrides, [*topic.partitions, *more])
             try:
@@ -348,18 +354,27 @@ class Topics:
         for partition in topic.partitions:
             partition.forget()
 
-    def _open_new(self, name: str, start: int, count: int, overrides: Mapping[str, str]) -> list[PartitionLog]:
-        made: list[PartitionLog] = []
+    def _open_new(self, wanted: Sequence[tuple[Topic, int, int]]) -> list[list[PartitionLog]]:
+        """The new logs of each topic: from which index on, and how many."""
+        directories = [[_directory(t.name, index) for index in range(at, at + count)] for t, at, count in wanted]
+        many = sum(len(ours) for ours in directories) > _FEW
+        made: list[list[PartitionLog]] = []
         try:
-            for index in range(start, start + count):
-                directory = _directory(name, index)
+            for directory in chain.from_iterable(directories):
                 self._storage.remove_directory(directory)
-                made.append(self._open_log(name, directory, overrides))
+                if many:
+                    PartitionLog.prepare(self._storage, directory)
+            if many:
+                self._storage.sync_all()
+            for (topic, _, _), ours in zip(wanted, directories, strict=True):
+                made.append([])
+                made[-1].extend(self._open_log(topic.name, directory, topic.overrides) for directory in ours)
             self._storage.sync_directory(_LOGS)
         except BaseException:
-            for log in made:
+            for log in chain.from_iterable(made):
                 log.abandon()
-                self._storage.remove_directory(log.directory)
+            for directory in chain.from_iterable(directories):
+                self._storage.remove_directory(directory)
             raise
         return made
 

@@ -284,6 +284,11 @@ class Sender:
                 f"{what}: a batch of {batch.count} records and {batch.size} bytes is larger than the topic allows. "
                 "Next: raise max.message.bytes of the topic, or lower max.request.size of the sink."
             )
+        if code == Code.INVALID_TIMESTAMP:
+            raise UndeliverableRow(
+                f"{what}: a timestamp in a batch of {batch.count} records is further from the broker's now than the "
+                "topic allows. Next: set message.timestamp.before.max.ms or message.timestamp.after.max.ms there."
+            )
         if code in LEADER_MOVED:
             self._cluster.forget_topic(lane.topic)
             return TryAgain(f"{what}: {code_name(code)}")

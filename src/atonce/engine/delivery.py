@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from atonce.engine.accounts import Accounts
 from atonce.engine.checkpoint import Checkpoint
+from atonce.engine.input_watch import InputWatch, Unwatched
 from atonce.engine.observer import Event, Observer, Step
+from atonce.engine.resume import refuse_recreated
 from atonce.errors import AtOnceError, OutcomeUnknown, RetriableError
 from atonce.guarantee import ORDERS, Guarantee
-from atonce.ledger.progress import REMEMBERED_CUTS, Plan, Positions, Progress
+from atonce.ledger.progress import COVERS, REMEMBERED_CUTS, Plan, Positions, Progress
 from atonce.ledger.rule import Decision, decide
 from atonce.sinks.contract import Batch, Identity, Moment, OpenSink
 from atonce.sinks.task_errors import brief, of_job
@@ -46,6 +49,8 @@ class Deliverer:
         encoded: bool,
         observer: Observer,
         mirror: Callable[[Progress], None] | None = None,
+        accounts: Accounts | None = None,
+        watch: InputWatch | None = None,
     ) -> None:
         self._identity = identity
         self._sink = sink
@@ -56,6 +61,8 @@ class Deliverer:
         self._encoded = encoded
         self._observer = observer
         self._mirror = mirror
+        self._accounts = accounts
+        self._input: InputWatch = watch or Unwatched()
         self._lock = threading.Lock()
         self._last_commit = self._last_look = time.monotonic()
         self._stop = threading.Event()
@@ -120,17 +127,35 @@ class Deliverer:
         query_id = str(df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
         plan = self.plan = self._checkpoint.plan(query_id, batch_id, self._stateful)
         self._tell(Step.PLANNED, batch_id, {"start": plan.start, "end": plan.end})
-        if decide(plan, self.recorded, lags=self._identity.guarantee is Guarantee.NONE) is Decision.SKIP:
-            if not self._encoded and (self._stateful or self._checkpoint.has_state()):
-                # Its state store must advance all the same, or the checkpoint becomes unusable. Where the sink's part
-                # runs inside the source there is no state, and that part must not run without its errand.
-                df.write.format("noop").mode("overwrite").save()
-            self._tell(Step.SKIPPED, batch_id)
+        refuse_recreated(self.recorded, plan.source_ids, self._identity.name)
+        if plan.end == {}:  # no partition is there yet: nothing to deliver, and a ledger on one has no place to stand
+            self._pass_over(df, plan)
             return
-        writes = self._in_order(plan, self._progress_after(plan), df)
+        if decide(plan, self.recorded, lags=self._identity.guarantee is Guarantee.NONE) is Decision.SKIP:
+            self._pass_over(df, plan)
+            return
+        self._input.before(batch_id, query_id)
+        with self._accounts.reading(df.sparkSession, self.recorded) if self._accounts else contextlib.nullcontext():
+            writes = self._in_order(plan, self._progress_after(plan), df)
         self._accept(writes.recorded)
         self.delivered += 1
-        self._tell(Step.DELIVERED, batch_id, rows=writes.rows)
+        self._tell(Step.DELIVERED, batch_id, self._read(plan, writes.rows), rows=writes.rows)
+
+    def _pass_over(self, df: Any, plan: Plan) -> None:
+        if not self._encoded and (self._stateful or self._checkpoint.has_state()):
+            # Its state store must advance all the same, or the checkpoint becomes unusable. Where the sink's part
+            # runs inside the source there is no state, and that part must not run without its errand.
+            df.write.format("noop").mode("overwrite").save()
+        self._input.skipped(plan.batch_id)
+        self._tell(Step.SKIPPED, plan.batch_id)
+
+    def _read(self, plan: Plan, rows: int | None) -> dict[str, Any]:
+        """What the batch read, where all its tasks told; and what the transform filtered out, where rows stay rows."""
+        read = self._accounts.summary(plan) if self._accounts else None
+        if read is None:
+            return {}
+        filtered = read["records"] - rows if rows is not None and not self._stateful else -1
+        return {"read": {**read, "filtered": filtered} if filtered >= 0 else read}
 
     def _progress_after(self, plan: Plan) -> Progress:
         before = self.recorded
@@ -140,7 +165,7 @@ class Deliverer:
             query_id=plan.query_id,
             batch_id=plan.batch_id,
             positions=None if plan.end is None else {**(before.positions or {}), **plan.end},
-            source_ids=self._source_ids,
+            source_ids=self._ids_after(plan),
             fingerprint=self._identity.fingerprint,
             sequence=before.sequence + 1,
             epochs=_where_it_stands_still(before, plan),
@@ -148,9 +173,20 @@ class Deliverer:
             recent=(*(before.recent if same_query else ()), plan.cut())[-REMEMBERED_CUTS:],
         )
 
+    def _ids_after(self, plan: Plan) -> dict[str, str]:
+        """Also of topics that a pattern found later, and of those whose positions are kept though they are gone."""
+        before = {name: known for name, known in self.recorded.source_ids.items() if name != COVERS}
+        return {**before, **self._source_ids, **plan.source_ids}
+
     def _in_order(self, plan: Plan, progress: Progress, df: Any) -> TwoWrites:
         """The two writes, in order; passing trouble is waited out, within a limit."""
-        batch = Batch(df=df, plan=plan, encoded=self._encoded, watch=self._watcher(plan.batch_id))
+        batch = Batch(
+            df=df,
+            plan=plan,
+            encoded=self._encoded,
+            watch=self._watcher(plan.batch_id),
+            complete=lambda progress: self._accounts.completed(plan, progress) if self._accounts else progress,
+        )
         writes = TwoWrites(self._sink, batch, progress, self._tell)
         order = ORDERS[self._identity.guarantee]
         deadline = time.monotonic() + RETRY_FOR_S
@@ -199,6 +235,7 @@ class TwoWrites:
 
     def __init__(self, sink: OpenSink, batch: Batch, progress: Progress, tell: Callable[..., None]) -> None:
         self._sink = sink
+        self._given = batch.complete
         self._batch = replace(batch, complete=self._complete)
         self._progress = progress
         self.recorded = progress
@@ -240,8 +277,8 @@ class TwoWrites:
 
     def _complete(self, progress: Progress) -> Progress:
         """Between the two writes: what reading the input told is part of the progress from here on."""
-        self.recorded = progress
-        return progress
+        self.recorded = self._given(progress)
+        return self.recorded
 
 
 def _where_it_stands_still(before: Progress, plan: Plan) -> Positions:

@@ -65,7 +65,7 @@ class ForeignDelivery:
         recorded = self._open.claim()
         if recorded is None:
             if batch_id > 0:
-                refuse_without_ledger(checkpoint, self.name)
+                refuse_without_ledger(checkpoint, self.name, {})
             recorded = Progress(instance=self.instance, query_id="", batch_id=-1, positions=None, sequence=1)
             self._open.progress(recorded)
         return Deliverer(

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from atonce.engine.accounts import Accounts
 from atonce.engine.checkpoint import Checkpoint
 from atonce.engine.checkpoint_manager import quick_on_a_local_disk
 from atonce.engine.delivery import Deliverer, Stopping
+from atonce.engine.file_watch import FileWatch
+from atonce.engine.input_watch import InputWatch, Unwatched
 from atonce.engine.locate import locate
 from atonce.engine.mirror import Mirror
 from atonce.engine.observer import Event, Observer, Silent, Step
-from atonce.engine.resume import Beginning, planned_words, refuse_recreated, refuse_without_ledger, resume
+from atonce.engine.resume import (
+    Beginning,
+    planned_words,
+    refuse_recreated,
+    refuse_without_ledger,
+    resume,
+    waits_for_input,
+)
 from atonce.engine.source import register
 from atonce.engine.statefulness import default_mode, is_stateful
 from atonce.errors import (
@@ -31,7 +42,7 @@ from atonce.errors import (
     UsageError,
 )
 from atonce.guarantee import Guarantee
-from atonce.ledger.progress import Progress
+from atonce.ledger.progress import Positions, Progress
 from atonce.sinks.contract import Identity, OpenSink, Sink
 from atonce.sinks.task_errors import in_words, of_job
 from atonce.sources.contract import Source
@@ -79,6 +90,8 @@ class Job:
     input_servers: str | None = None
     input_config: dict[str, str] = field(default_factory=dict)
     input_partitions: int | None = None
+    refuse_cut: Callable[[Positions, Positions], None] = lambda _positions, _epochs: None
+    """(the ledger's positions, its leader epochs) → `DataLossError` if the input's logs no longer hold them."""
     mirrored: bool = False
     """The ledger is not in the input's cluster, so the group's offsets there are kept as a mirror for lag tools."""
     observer: Observer = field(default_factory=Silent)
@@ -107,7 +120,9 @@ class Run:
         self._mirror = (
             Mirror(job.name, job.input_servers, job.input_config) if job.mirrored and job.input_servers else None
         )
+        self._accounts = Accounts.for_session(spark) if job.input_servers else None
         self._deliverer: Deliverer | None = None
+        self._input: InputWatch = Unwatched()
         self._fused = Fused()
         self._on_columns = True
         self.query: Any = None
@@ -118,13 +133,19 @@ class Run:
     def start(self) -> Any:
         """Claims the pipeline, compares ledger and checkpoint, and starts the query."""
         self._open_sink()
+        self._input = self._watched()
         source_ids = self.job.source.source_ids()
         beginning = self._begin(source_ids)
         self._tell(Step.CLAIMED, {"positions": beginning.recorded.positions})
         self._notice_changes(beginning.recorded)
         self._fused = self.job.fuse(self._spark, self._sink, self._on_columns)
         register(self._spark)
-        df = self._built(self.job.source.load(self._spark, beginning.start, self._fused.options))
+        options = {**self._fused.options, **self._source_options({**source_ids, **beginning.recorded.source_ids})}
+        df = self._built(self.job.source.load(self._spark, beginning.start, options))
+        # What was loaded is what the ledger was compared with, not something made again in between.
+        refuse_recreated(
+            replace(beginning.recorded, source_ids=source_ids), self.job.source.source_ids(), self.job.name
+        )
         stateful = is_stateful(df)
         if stateful and beginning.fresh:
             raise LedgerMismatch(
@@ -145,11 +166,14 @@ class Run:
             encoded=self._fused.encoded,
             observer=self.job.observer,
             mirror=self._mirror,
+            accounts=self._accounts,
+            watch=self._input,
         )
         writer = df.writeStream.queryName(self.job.name).foreachBatch(self._deliverer)
         writer = writer.option("checkpointLocation", self.job.checkpoint).outputMode(self.job.mode or default_mode(df))
         if self.job.trigger:
             writer = writer.trigger(**self.job.trigger)
+        self._input.look(now=True)
         with quick_on_a_local_disk(self._spark, self.job.checkpoint):
             self.query = writer.start()
         return self.query
@@ -210,6 +234,7 @@ class Run:
             if self._stop.is_set():
                 break
             self._restart(since)
+        self._input.look(now=True)
         with contextlib.suppress(RetriableError):
             self._sink.settle()
         self._tell(Step.STOPPED, {})
@@ -224,6 +249,8 @@ class Run:
         self._let_go()
         if self._mirror is not None:
             self._mirror.close()
+        if self._accounts is not None:
+            self._accounts.close()
 
     def _restart(self, since: list[float]) -> None:
         while True:
@@ -258,10 +285,11 @@ class Run:
                 except LedgerMismatch as moved:
                     self._stop_query()
                     return moved
+            self._input.look()
         if self._deliverer is not None and self._deliverer.failure is not None:
-            return self._deliverer.failure
+            return self._input.meaning(self._deliverer.failure)
         error = self.query.exception()
-        return None if error is None else of_job(error)
+        return None if error is None else self._input.meaning(of_job(error))
 
     def _is_active(self) -> bool:
         try:
@@ -289,8 +317,10 @@ class Run:
             raise LedgerMismatch(f"{error} {planned_words(self._checkpoint)}".rstrip()) from None
         self.identity = replace(self.identity, claimed=True)
         if recorded is None:
-            refuse_without_ledger(self._checkpoint, self.job.name)
-            first = self.job.source.first_positions()
+            waits = waits_for_input(self._checkpoint)
+            if not waits:
+                refuse_without_ledger(self._checkpoint, self.job.name, source_ids)
+            first = {} if waits else self.job.source.first_positions()
             recorded = Progress(
                 instance=self.identity.instance,
                 query_id="",
@@ -303,8 +333,15 @@ class Run:
             )
             self._record_first(recorded)
         refuse_recreated(recorded, source_ids, self.job.name)
+        self.job.refuse_cut(recorded.positions or {}, recorded.epochs)
         apart = getattr(self._sink, "ledger_apart", False) and self.job.guarantee in NEVER_TWICE
         return resume(self._checkpoint, recorded, self.job.name, self.job.say, apart=apart)
+
+    def _source_options(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
+        """What our own Kafka source is told: which logs the positions belong to, and where to tell what was read."""
+        if self._accounts is None:
+            return {}
+        return {"atonce.topicIds": json.dumps(dict(topic_ids), sort_keys=True), **self._accounts.options()}
 
     def _built(self, loaded: Any) -> Any:
         """The transform applied, and its columns checked, before anything starts."""
@@ -362,6 +399,24 @@ class Run:
                 if not left:
                     raise
                 time.sleep(0.5)
+
+    def _watched(self) -> InputWatch:
+        files = self.job.source.watched_files()
+        if files is None:
+            return Unwatched()
+
+        def tell(line: str, count: int) -> None:
+            self.job.say(f"{self.job.name}: {line}")
+            self._tell(Step.PASSED_OVER, {"files": count})
+
+        return FileWatch(
+            path=files.path,
+            options=files.options,
+            level=self.job.guarantee,
+            checkpoint=self._checkpoint,
+            spark=self._spark,
+            tell=tell,
+        )
 
     def _notice_changes(self, recorded: Progress) -> None:
         before, now = _parts(recorded.fingerprint), _parts(self.identity.fingerprint)

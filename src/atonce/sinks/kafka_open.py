@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from atonce.client.cluster import Cluster
+from atonce.client.errors import FencedError
+from atonce.client.same_cluster import same_cluster
 from atonce.client.topic import Kafka
 from atonce.errors import AtOnceError, AttemptAborted, RefusedError, StartAgain, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
@@ -22,12 +24,18 @@ from atonce.sinks.contract import Batch, Identity
 from atonce.sinks.driver_door import Place
 from atonce.sinks.kafka import KafkaSink
 from atonce.sinks.kafka_attempt import Attempt, OutOfTime, Watch
-from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder, Targets
+from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder, Targets, TimeLimits
 from atonce.sinks.kafka_columns import check_columns
 from atonce.sinks.kafka_lease import LeaseServer
 from atonce.sinks.kafka_owner import Owner
 from atonce.sinks.kafka_send import FusedSend, Mode, Report, SendTask
-from atonce.sinks.kafka_topics import DEFAULT_PARTITIONS, broker_config, cluster_id, create_topic, topic_config
+from atonce.sinks.kafka_topics import (
+    DEFAULT_PARTITIONS,
+    broker_config,
+    create_topic,
+    time_limits,
+    topic_config,
+)
 from atonce.sinks.spool import Spool
 from atonce.sinks.task_errors import of_job
 
@@ -56,13 +64,15 @@ class KafkaOpenSink:
         self._servers = kafka.servers or ""
         self._cluster = Cluster(self._servers, kafka.config)
         self._topics: dict[str, int] = {}
+        self._times = TimeLimits()
         for name in (*kafka.topic_names(), *([kafka.dead_letter] if kafka.dead_letter else [])):
             self._find_or_create(name)
         self._limit = min(
             (topic_config(self._cluster, name, "max.message.bytes", _MAX_MESSAGE_BYTES) for name in self._topics),
             default=_MAX_MESSAGE_BYTES,
         )
-        self._owner = Owner(self._cluster, identity, self._ledger(), kafka.transaction_timeout_ms)
+        self._home = self._ledger()
+        self._owner = Owner(self._cluster, identity, self._home, kafka.transaction_timeout_ms)
         self._lease = LeaseServer(Place.of(spark))
         self._timer = TimedCommits(self._record_from_timer, kafka.auto_commit_interval_ms / 1000)
         self._spool = Spool(spark, repeatable=identity.guarantee is not Guarantee.AT_MOST_ONCE)
@@ -90,6 +100,8 @@ class KafkaOpenSink:
         return self._send(batch, self._errand(uuid.uuid4().hex), None).records
 
     def progress(self, progress: Progress) -> None:
+        if not self._home.offsets(progress):
+            return  # no input partition is there yet, so nothing can stand on one: the first batch will say whose it is
         with self._lock:
             if self._owner.in_doubt(progress) and self._owner.resolve():
                 return
@@ -151,7 +163,7 @@ class KafkaOpenSink:
         total = sum(self._topics.values())
         slots = max(1, min(total, 2 * int(self._spark.sparkContext.defaultParallelism)))
         return Encoder(
-            targets=Targets(partitions=dict(self._topics), slots=slots),
+            targets=Targets(partitions=dict(self._topics), slots=slots, times=self._times),
             topic=self._kafka.topic,
             partitioner=self._kafka.partitioner,
             compression=self._kafka.compression,
@@ -175,6 +187,10 @@ class KafkaOpenSink:
             raise AttemptAborted(f"{late}: the batch runs again with {self._owner.timeout_ms} ms") from None
         except BaseException as error:
             self._abandon(batch, str(error)[:200])
+            if isinstance(of_job(error), FencedError):  # and the pipeline is still ours, or that had been told
+                raise AttemptAborted(
+                    f"the transaction was ended from elsewhere: the batch runs again ({error})"
+                ) from error
             raise
         batch.watch("output-done", {"rows": report.records})
 
@@ -286,10 +302,13 @@ class KafkaOpenSink:
         if found is None:
             raise UsageError(f"topic {name!r} was created on {self._servers} but cannot be found there")
         self._topics[name] = len(found.partitions)
+        if name != self._kafka.dead_letter:  # a dead letter has the time at which it is sent
+            self._times = self._times.and_also(time_limits(self._cluster, name))
 
     def _ledger(self) -> KafkaLedger:
         name = self._identity.name
-        if self._identity.input_servers is not None and self._same_cluster():
+        inputs = self._identity.input_servers
+        if inputs is not None and same_cluster(self._servers, self._kafka.config, inputs, self._identity.input_config):
             return KafkaLedger(group=name)
         home = self._kafka.topic or self._kafka.progress_topic
         if home is None:
@@ -301,10 +320,3 @@ class KafkaOpenSink:
         if home not in self._topics:
             self._find_or_create(home)
         return KafkaLedger(group=name, on_topic=home, on_partitions=self._topics[home])
-
-    def _same_cluster(self) -> bool:
-        servers = self._identity.input_servers or ""
-        if servers == self._servers:
-            return True
-        with Cluster(servers, self._identity.input_config) as other:
-            return cluster_id(other) == cluster_id(self._cluster)

@@ -171,6 +171,10 @@ class Owner:
         while time.monotonic() < deadline:
             self._check_claim(self.read())
             time.sleep(0.25)
+        # A later claim of this very instance has moved it as well: what was left behind must not fence that one.
+        recorded = self.read()
+        if not self._foreign and (recorded is None or self._in_doubt is None or not _same(recorded, self._in_doubt)):
+            self._refuse_moved(recorded)
         self.transaction.init()
         recorded = self.read()
         self._check_claim(recorded)

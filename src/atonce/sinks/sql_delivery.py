@@ -48,6 +48,9 @@ class Store(Protocol):
     def prepare(self, connection: Any, ledger: SqlLedger) -> None:
         """Inside a transaction: make the ledger's table if it is missing, carry it over if it is an older one."""
 
+    def accepts(self, connection: Any, schema: Any) -> None:
+        """Inside a transaction that is taken back: `UsageError` if rows of this schema do not fit the table."""
+
     def write(self, connection: Any, batch: Batch) -> int:
         """Inside a transaction: write the batch's rows, and return how many."""
 
@@ -157,6 +160,16 @@ class OpenSqlSink:
         """What delivers an Arrow transform's rows from inside the source's tasks, if this database can."""
         fuse = getattr(self._store, "fuse", None)
         return None if fuse is None else self._until_answered(lambda connection: fuse(connection, transform, schema))
+
+    def accepts(self, schema: Any) -> None:
+        """Refuse, before anything starts, columns that do not fit the table, its key or its order."""
+
+        def work(connection: Any) -> None:
+            self._store.accepts(connection, schema)
+            raise _TakenBack
+
+        with contextlib.suppress(_TakenBack):
+            self._until_answered(work)
 
     def refuses(self, df: Any, encoded: bool) -> bool:
         """Whether a row of `df` cannot be delivered: it is written, and taken back."""

@@ -9,8 +9,10 @@ from atonce.errors import AttemptAborted, RefusedError
 from atonce.sinks.arrow_job import ArrowFunction, ArrowJobs, column, map_in_arrow
 from atonce.sinks.contract import Batch
 from atonce.sinks.errand import given
+from atonce.sinks.row_order import RowOrder, needs_order, of_batch, refusal, why_not
 from atonce.sinks.sql_bad_rows import undeliverable
 from atonce.sinks.sql_intake import RESULT_SCHEMA, Intake
+from atonce.sinks.sql_options import TableOptions
 from atonce.sinks.stage_retries import StageRetries, tagged
 from atonce.sinks.task_errors import by_name, passing, passing_words
 
@@ -56,18 +58,21 @@ def job_failed(error: Exception, cut_off: bool) -> Exception:
     return AttemptAborted(f"{why}: {passing_words(error)}. Nothing of this attempt is visible, the batch runs again.")
 
 
-def require_input_order(batch: Batch, what: str) -> None:
+def require_input_order(batch: Batch, sink: TableOptions, table: str) -> None:
     """Refuse when nothing says which of two rows came last: an opaque source, or a shuffle that mixed the rows."""
-    if batch.plan.start is None:
-        reason = "this source has no order of its own"
-    elif "Shuffle" in batch.df._jdf.queryExecution().toRdd().toDebugString():
-        reason = "the transform shuffles rows, so their order in the input is lost"
-    else:
+    if not needs_order(sink):
         return
-    raise RefusedError(
-        f"{what} needs to know which row of a key is the last, and {reason}. Nothing was delivered. "
-        'Next: name the column(s) that say so, e.g. order_by="offset".'
-    )
+    ordered = batch.plan.start is not None
+    shuffled = "Shuffle" in batch.df._jdf.queryExecution().toRdd().toDebugString()
+    if ordered and not shuffled:
+        return
+    # A batch of encoded rows comes from the source's own tasks: nothing was grouped there.
+    found = RowOrder("kept", "") if batch.encoded else of_batch(batch.df, sink.keys)
+    if shuffled and found.kind == "kept":
+        found = RowOrder("lost", "the transform shuffles rows, so their order in the input is lost")
+    reason = why_not(found, ordered)
+    if reason is not None:
+        raise RefusedError(refusal(table, reason))
 
 
 def find_row(batch: Batch, names: list[str], partition: int, number: int) -> dict[str, Any] | None:

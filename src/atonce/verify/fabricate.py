@@ -66,6 +66,23 @@ def empty_fetch(request: Request, body: Any) -> Any:
     )
 
 
+def failed_fetch(error: int) -> Callable[[Request, Any], Any]:
+    """Every partition of a Fetch fails with `error`."""
+
+    def change(request: Request, body: Any) -> Any:
+        def failed(part: Any) -> Any:
+            return replace(part, error_code=ErrorCode(error), records=None)
+
+        return replace(
+            body,
+            responses=tuple(
+                replace(topic, partitions=tuple(map(failed, topic.partitions))) for topic in body.responses
+            ),
+        )
+
+    return change
+
+
 def throttled(after_ms: int) -> Callable[[Request, Any], Any]:
     """A Fetch under a quota that is used up: no partition is in the answer, only the time to wait."""
 

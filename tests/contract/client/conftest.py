@@ -30,6 +30,7 @@ def tiered_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "log.initial.task.delay.ms": "200",
         "log.retention.check.interval.ms": "200",
         "log.cleaner.backoff.ms": "100",
+        "quota.window.num": "2",
     }
     with ApacheKafka(settings=settings, plugins=(TIERED,)) as kafka:
         yield kafka.servers

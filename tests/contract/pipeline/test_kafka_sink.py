@@ -112,15 +112,16 @@ def test_newer_instance_replaces_the_older_one(copy: Make, embedded: str, spark:
     assert delivered(pipeline, embedded) == expected(60)
 
 
-def test_driver_whose_transaction_timed_out_goes_on_with_a_new_one(copy: Make, embedded: str) -> None:
-    """F19: fenced, but the claim is its own: the batch runs again under the next epoch."""
+@pytest.mark.parametrize("step", [Step.OUTPUT_BEGUN, Step.OUTPUT_DONE])
+def test_driver_whose_transaction_timed_out_goes_on_with_a_new_one(copy: Make, embedded: str, step: Step) -> None:
+    """F19: fenced, but the claim is its own: the batch runs again under the next epoch. Its tasks may notice first."""
     pipeline = copy()
 
     def time_out(_: Event) -> None:
         with Cluster(embedded) as cluster:
             Transaction(cluster, pipeline.name, 60_000).init()  # what the coordinator does when the time is over
 
-    watcher = Watcher(Step.OUTPUT_DONE, time_out)
+    watcher = Watcher(step, time_out)
     replace(pipeline, observer=watcher).run(available_now=True)
     assert watcher.act is None
     assert watcher.steps().count(Step.OUTPUT_BEGUN) == 2

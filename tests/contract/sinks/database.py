@@ -58,6 +58,14 @@ class Database:
         )
         return (table,) in self.rows(known)
 
+    def columns(self, table: str) -> list[str]:
+        listed = (
+            f"SELECT column_name FROM information_schema.columns WHERE table_name = '{table}'"
+            if self.kind == "postgres"
+            else f"SELECT name FROM pragma_table_info('{table}')"
+        )
+        return [row[0] for row in self.rows(listed)]
+
     def ids(self, table: str) -> list[int]:
         return sorted(row[0] for row in self.rows(f"SELECT id FROM {table}")) if self.has(table) else []
 
