@@ -37,7 +37,7 @@ JUST_JOINED = Current(epoch=0, previous_epoch=0, state=MemberState.STABLE, assig
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroup:
     group_id: str
-    epoch: int = 0
+    epoch: int = 1  # the first change makes it 2, as in Kafka
     metadata_hash: int = 0
     target_epoch: int = 0
     members: dict[str, Subscription] = field(default_factory=dict)
