@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import yaml
 
 from atonce.client.topic import SINK_ONLY, SOURCE_ONLY
 from atonce.errors import UsageError
+from atonce.local.secrets import has_reference, resolved
 from atonce.pipeline import ARROW_SCHEMA, Pipeline
 
 KEYS = {
@@ -54,7 +54,6 @@ CONNECTOR_OPTIONS = (
     "maxRecordsPerPartition",
     "maxBytesPerTrigger",
 )
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -103,24 +102,22 @@ class File:
         return found
 
     def plain(self, node: yaml.Node) -> Any:
-        """The node as Python data, with ${NAME} taken from the environment."""
+        """The node as Python data, with ${NAME} taken from the environment and ${file:PATH} from a file."""
         if isinstance(node, yaml.MappingNode):
             return {str(self.plain(key)): self.plain(value) for key, value in node.value}
         if isinstance(node, yaml.SequenceNode):
             return [self.plain(each) for each in node.value]
         text = str(node.value)
-        if _VARIABLE.search(text):
-            return _VARIABLE.sub(lambda found: self._variable(found.group(1), node), text)
+        if has_reference(text):
+            try:
+                return resolved(text)
+            except UsageError as error:
+                raise self.error(node.start_mark.line + 1, str(error)) from None
         constructor = yaml.SafeLoader("")
         try:
             return constructor.construct_object(node)
         finally:
             constructor.dispose()
-
-    def _variable(self, name: str, node: yaml.Node) -> str:
-        if name not in os.environ:
-            raise self.error(node.start_mark.line + 1, f"the environment has no variable {name!r} for ${{{name}}}")
-        return os.environ[name]
 
 
 def load(path: Path | str) -> tuple[Pipeline, dict[str, Any]]:

@@ -24,6 +24,7 @@ from atonce.errors import UsageError
 from atonce.local.child import Child, ChildFailed
 from atonce.local.java import find_java
 from atonce.local.ports import free_ports
+from atonce.local.private import make_private_directory, write_private
 from atonce.local.scratch import scratch_directory
 
 READY_TIMEOUT_S = 120.0
@@ -154,9 +155,10 @@ class ApacheKafka:
         cluster_id = cluster_file.read_text() if cluster_file.exists() else ""
         running = []
         for node in self.nodes:
-            self._folder(node).mkdir(parents=True, exist_ok=True)
-            properties = self._folder(node) / "server.properties"
-            properties.write_text("".join(f"{key}={value}\n" for key, value in self._node_settings(node).items()))
+            make_private_directory(self._folder(node), "server.properties")
+            properties = self._folder(node) / "server.properties"  # listeners may have passwords there
+            text = "".join(f"{key}={value}\n" for key, value in self._node_settings(node).items())
+            write_private(properties, text.encode())
         if not cluster_id:
             # StorageTool wants Kafka's own form of a UUID; a leading '-' would read as an option.
             cluster_id = "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]

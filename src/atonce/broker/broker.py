@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from atonce.broker.acls import Acls, super_users
 from atonce.broker.background import Background
-from atonce.broker.config import BROKER_BY_NAME, MAX_LONG
+from atonce.broker.config import BROKER_BY_NAME, INTERNAL_SEGMENT_BYTES, MAX_LONG
 from atonce.broker.coordination import Coordination
 from atonce.broker.journal import PartitionJournal
 from atonce.broker.messages import ErrorCode
@@ -57,7 +57,7 @@ def log_config(settings: Settings, topic: str, overrides: Mapping[str, str]) -> 
 
     ratio = settings.topic_value("min.cleanable.dirty.ratio", overrides)
     config = LogConfig(
-        segment_bytes=number("segment.bytes"),
+        segment_bytes=number(INTERNAL_SEGMENT_BYTES) or number("segment.bytes"),
         segment_ms=number("segment.ms"),
         retention_ms=number("retention.ms"),
         retention_bytes=number("retention.bytes"),
@@ -139,8 +139,9 @@ class BrokerState:
         self.topics.load()
         for name, segment_bytes in _JOURNALS.items():
             if self.topics.get(name) is None:
+                # These may be smaller than a topic's: that is what they are for.
                 size = str(self.settings.number(segment_bytes))
-                await self.topics.create(name, 1, {"cleanup.policy": "compact", "segment.bytes": size})
+                await self.topics.create(name, 1, {"cleanup.policy": "compact", INTERNAL_SEGMENT_BYTES: size})
         self.coordination = Coordination(
             transactions=TransactionCoordinator(from_settings(TransactionConfig, self.settings)),
             groups=GroupCoordinator(from_settings(GroupConfig, self.settings), self.topics),

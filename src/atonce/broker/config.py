@@ -8,6 +8,7 @@ Kafka 4.3's, except where the description says so.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum
 
@@ -59,6 +60,10 @@ class Setting:
             raise BadSetting(f"{self.name}={text}: not {self._wanted()}")
         return value
 
+    def read(self, text: str) -> Value:
+        """A value that was stored: it was right when it was set, whatever the limits are today."""
+        return self._typed(text)
+
     def _within_limits(self, value: Value) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return True
@@ -95,8 +100,8 @@ class Setting:
             return "true or false"
         if self.choices:
             return ("a list of " if self.kind is Kind.LIST else "one of ") + ", ".join(self.choices)
-        limits = [f"at least {self.low:g}"] if self.low is not None else []
-        limits += [f"at most {self.high:g}"] if self.high is not None else []
+        limits = [f"at least {self.low:.15g}"] if self.low is not None else []
+        limits += [f"at most {self.high:.15g}"] if self.high is not None else []
         return f"a {self.kind.name.lower()}" + (f", {' and '.join(limits)}" if limits else "")
 
 
@@ -135,6 +140,7 @@ def _bool(name: str, default: bool, doc: str, dynamic: bool = False) -> Setting:
     return Setting(name, Kind.BOOLEAN, default, doc, dynamic=dynamic)
 
 
+INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _TIMESTAMPS = ("CreateTime", "LogAppendTime")
 
@@ -152,7 +158,8 @@ BROKER = (
     _int("message.max.bytes", 1048588, "Largest record batch, compressed.", 0, dynamic=True),
     Setting("compression.type", Kind.STRING, "producer", "Codec of what is stored: `producer` keeps batches as they were sent, others are compressed again.", choices=_CODECS, dynamic=True),
     Setting("log.cleanup.policy", Kind.LIST, "delete", "What happens to old segments.", choices=("delete", "compact"), dynamic=True),
-    _int("log.segment.bytes", 1073741824, "A segment is closed when it would grow beyond this.", 14, dynamic=True),
+    _int("log.segment.bytes", 1073741824, "A segment is closed when it would grow beyond this.", 1048576, dynamic=True),
+    _int(INTERNAL_SEGMENT_BYTES, None, "As in Kafka, for tests: a segment's size without the lower limit.", 14, dynamic=True),
     _long("log.roll.ms", None, "A segment is closed at this age; unset: log.roll.hours.", 1, dynamic=True),
     _int("log.roll.hours", 168, "A segment is closed at this age.", 1),
     _long("log.roll.jitter.ms", 0, "Taken off a segment's greatest age, at random.", 0, dynamic=True),
@@ -274,6 +281,7 @@ TOPIC = (
     _topic("retention.bytes", "log.retention.bytes"),
     _topic("retention.ms", "log.retention.ms"),
     _topic("segment.bytes", "log.segment.bytes"),
+    _topic(INTERNAL_SEGMENT_BYTES, INTERNAL_SEGMENT_BYTES),
     _topic("segment.index.bytes", "log.index.size.max.bytes"),
     _topic("segment.jitter.ms", "log.roll.jitter.ms"),
     _topic("segment.ms", "log.roll.ms"),
@@ -282,3 +290,8 @@ TOPIC = (
 
 BROKER_BY_NAME = {setting.name: setting for setting in BROKER}
 TOPIC_BY_NAME = {setting.name: setting for setting in TOPIC}
+
+
+def is_shown(setting: Setting, overrides: Container[str]) -> bool:
+    """Kafka's internal settings are not described unless someone has set them."""
+    return setting.name != INTERNAL_SEGMENT_BYTES or setting.name in overrides

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol, TypeVar, cast
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# One node, one leader for ever: markers carry a constant coordinator epoch.
+# What our own markers carry, and the most that anybody's may: a higher one would shut ours out for good.
 COORDINATOR_EPOCH = 0
 _RETRY_S = 0.1
 _RETRY_LIMIT_S = 5.0
@@ -291,12 +292,12 @@ class Coordination:
                 partition,
                 producer,
                 effect.commit,
-                coordinator_epoch=COORDINATOR_EPOCH,
+                coordinator_epoch=effect.coordinator_epoch,
                 transaction_version=effect.transaction_version,
             )
         try:
             self._group_journal.append_marker(
-                producer, effect.commit, coordinator_epoch=COORDINATOR_EPOCH, now_ms=self._clock_ms()
+                producer, effect.commit, coordinator_epoch=effect.coordinator_epoch, now_ms=self._clock_ms()
             )
             self.groups.apply_marker(producer.producer_id, effect.commit)
             await self._group_journal.flush()
@@ -358,14 +359,7 @@ def _as_produce(error: ErrorCode) -> ErrorCode:
 
 
 def _only(effect: WriteMarkers, partitions: Iterable[TopicPartition]) -> WriteMarkers:
-    return WriteMarkers(
-        effect.transactional_id,
-        effect.producer_id,
-        effect.epoch,
-        effect.commit,
-        frozenset(partitions),
-        effect.transaction_version,
-    )
+    return dataclasses.replace(effect, partitions=frozenset(partitions))
 
 
 __all__ = ["COORDINATOR_EPOCH", "Answer", "Coordination", "MarkerWriter", "StorageFailed"]

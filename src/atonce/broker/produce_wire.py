@@ -124,22 +124,23 @@ def read_produce(version: int, frame: bytes, position: int) -> ProduceRequest:
     try:
         transactional_id = reader.string()
         acks, timeout_ms = reader.acks()
-        topics = []
+        # Named twice, the last one counts, as in Kafka: its records are appended, and it is answered once.
+        topics: dict[str | UUID, dict[int, PartitionRecords]] = {}
         for _ in range(reader.count(4)):
             topic: str | UUID | None = reader.uuid() if version >= FIRST_TOPIC_ID else reader.string()
             if topic is None:
                 raise MalformedRequest("a topic without a name")
-            partitions = []
+            partitions = topics.setdefault(topic, {})
             for _ in range(reader.count(5)):
                 index = reader.int32()
-                partitions.append(PartitionRecords(index, reader.records()))
+                partitions[index] = PartitionRecords(index, reader.records())
                 reader.tags()
             reader.tags()
-            topics.append(TopicRecords(topic, partitions))
         reader.tags()
     except (StructError, IndexError, ValueError) as error:
         raise MalformedRequest(f"Produce v{version}: {error}") from error
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    named = [TopicRecords(topic, list(partitions.values())) for topic, partitions in topics.items()]
+    return ProduceRequest(transactional_id, acks, timeout_ms, named)
 
 
 def uvarint(value: int) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +56,7 @@ def run(options: Options, ready: Callable[[str], None]) -> None:
             _check_reach(options, "--listen", show_address(listener.host or "0.0.0.0", listener.port), _HARM)
     if options.metrics is not None:
         _check_reach(options, "--metrics", options.metrics, "see what is going on here")
+    os.umask(0o077)  # what is kept here is nobody else's business
     lock = DataLock(options.data)
     try:
         # Requests make no reference cycles worth looking for often; the young generation would be scanned all day.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from atonce.broker.address import parse_address, show_address
+from atonce.broker.address import LOCK, parse_address, show_address
 from atonce.broker.users import Users
 from atonce.errors import UsageError
 from atonce.local.certificates import keep_server_certificate
@@ -70,8 +70,8 @@ def secure(data: Path, listen: str | None, given: Mapping[str, str]) -> Secured:
     host, port = parse_address(listen or DEFAULT_LISTEN)
     folder = data.absolute() / FOLDER
     try:
-        make_private_directory(data)
-        make_private_directory(folder)
+        make_private_directory(data, LOCK)
+        make_private_directory(folder, "ca.pem")
         keystore, _ = keep_server_certificate(folder, _names(host, given.get("advertised.listeners")))
         _keep_admin(data, folder)
     except OSError as error:

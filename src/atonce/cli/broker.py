@@ -57,12 +57,15 @@ def broker(
 
     from atonce.broker.run import Options, run
     from atonce.broker.settings import checked_broker_settings, parse_assignments
-    from atonce.local.secrets import resolved
+    from atonce.local.secrets import from_command_line
 
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    given = {name: resolved(value) for name, value in parse_assignments(settings or ()).items()}
+    given = {
+        name: from_command_line(f"--set {name}", value, secret="password" in name)
+        for name, value in parse_assignments(settings or ()).items()
+    }
     if not secure:
         options = Options(data, listen, checked_broker_settings(given), insecure, metrics)
         run(options, lambda address: print(f"ready on {address}", flush=True))

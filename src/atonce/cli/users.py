@@ -119,11 +119,12 @@ def remove(
 
 
 def _users(data: Path) -> Users:
+    from atonce.broker.address import LOCK
     from atonce.broker.users import Users
     from atonce.local.private import make_private_directory
 
     try:
-        make_private_directory(data)
+        make_private_directory(data, LOCK)
     except OSError as error:
         raise UsageError(f"{data}: cannot be used as a data directory: {error.strerror}") from error
     return Users(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections import Counter, deque
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atonce.engine.observer import Event, Observer, Step
+from atonce.local.host_header import is_meant_for_us
 
 _WINDOW_S = 10.0
 READ_REASONS = ("records", "control", "aborted", "missing", "gone")
@@ -110,12 +112,32 @@ class Numbers:
 
 def serve(numbers: Numbers, address: str) -> Any:
     """Prometheus' text format on http://HOST:PORT/metrics; returns the server."""
-    from prometheus_client import CollectorRegistry, start_http_server
+    from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+    from prometheus_client import CollectorRegistry, make_wsgi_app
+    from prometheus_client.exposition import ThreadingWSGIServer
+
+    class Quiet(WSGIRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nobody asked to be told of every look."""
 
     host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     registry = CollectorRegistry()
     registry.register(_Collector(numbers))
-    server, _thread = start_http_server(int(port), addr=host or "127.0.0.1", registry=registry)
+    answer = make_wsgi_app(registry)
+
+    def guarded(environ: Any, start: Any) -> Any:
+        if is_meant_for_us(environ.get("HTTP_HOST"), host):
+            return answer(environ, start)
+        start("421 Misdirected Request", [("Content-Length", "0")])
+        return []
+
+    class Server(ThreadingWSGIServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    server = make_server(host, int(port), guarded, Server, handler_class=Quiet)
+    threading.Thread(target=server.serve_forever, name="atonce-metrics", daemon=True).start()
     return server
 
 

@@ -21,7 +21,7 @@ from types import TracebackType
 from atonce.errors import UnreachableError, UsageError
 from atonce.local.child import Child, ChildFailed
 from atonce.local.ports import free_port
-from atonce.local.private import write_private
+from atonce.local.private import make_private_directory, write_private
 from atonce.local.scratch import scratch_directory
 
 ROLE = "atonce"
@@ -95,8 +95,7 @@ class PostgresServer:
         self.directory = directory or scratch_directory("pg")
         self._password_file = self.directory / "password"
         try:
-            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.directory.chmod(0o700)  # the socket is in it
+            make_private_directory(self.directory, "data")  # the socket is in it
             if self._user:
                 os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
         except OSError as error:

@@ -12,12 +12,20 @@ DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 
 
-def make_private_directory(path: Path) -> None:
-    """With its parents. Only the last one is closed to others, and only if it is made here or is ours."""
-    path.mkdir(parents=True, exist_ok=True, mode=DIRECTORY_MODE)
-    found = path.stat()
-    if found.st_uid == os.geteuid() and found.st_mode & 0o077:
-        path.chmod(DIRECTORY_MODE)
+def make_private_directory(path: Path, mark: str | None = None) -> None:
+    """With its parents. One that was there before is closed to others only if it holds `mark`, which says it is ours.
+
+    Whoever names his home directory, or /tmp, must find it as it was.
+    """
+    try:
+        path.mkdir(parents=True, mode=DIRECTORY_MODE)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        found = path.stat()
+        is_ours = mark is not None and (path / mark).exists() and found.st_uid == os.geteuid()
+        if is_ours and found.st_mode & 0o077:
+            path.chmod(DIRECTORY_MODE)
 
 
 def write_private(path: Path, content: bytes) -> None:

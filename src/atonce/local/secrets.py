@@ -26,6 +26,21 @@ def resolved(text: str) -> str:
     return _REFERENCE.sub(lambda found: _value(found.group(1)), text)
 
 
+def from_command_line(option: str, text: str, *, secret: bool) -> str:
+    """With every reference replaced; a secret that stands there itself is refused, for others have seen it already."""
+    if secret and not has_reference(text):
+        raise UsageError(
+            f"{option} holds a secret, and everybody on this machine can read a command line: put it into a variable "
+            "or a file, and write '${NAME}' or '${file:/path}' in its place"
+        )
+    return resolved(text)
+
+
+def has_password(url: str) -> bool:
+    """Whether a database's address, as a URL or as libpq's `key=value`, has a password in it."""
+    return bool(re.search(r"://[^/@]*:[^/@]*@", url) or re.search(r"\bpassword=", url))
+
+
 def _value(reference: str) -> str:
     if reference.startswith("file:"):
         return secret_file(Path(reference.removeprefix("file:")))

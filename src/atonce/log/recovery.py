@@ -96,6 +96,8 @@ class _Recovery:
         self.tail: list[Segment] = []
         self.cut = False
         self.names_changed = False
+        # The state at the start of each segment after the first of the tail: what is before it may be deleted one day.
+        self.starts: list[Snapshot] = []
         self.replayed_bytes = 0
 
     def run(self) -> LogState:
@@ -228,6 +230,8 @@ class _Recovery:
                 if self.cut:
                     self.layout.remove(segment.base_offset, LOG, SNAPSHOT, *INDEXES)
                     continue
+                if segment in self.tail and segment.base_offset > snapshot.segment:
+                    self.starts.append(_start_of(state, segment))
                 self._replay_segment(state, segment, snapshot, point)
                 expected = segment.end_offset
             state.segments = [*state.segments, segment]
@@ -323,6 +327,10 @@ class _Recovery:
         for segment in self.tail:
             if segment in state.segments[:-1]:
                 segment.loaded_indexes().save(self.layout, segment.base_offset, segment.size)
+        kept = {segment.base_offset for segment in state.segments}
+        for start in self.starts:
+            if start.segment in kept:
+                start.save(self.layout)
         manifest = state.manifest()
         if manifest != self.manifest or self.strict:
             manifest.save(self.layout)
@@ -335,6 +343,11 @@ class _Recovery:
             f"{path}: damaged at position {position}: {reason}. This lies below what was acknowledged, so the log is "
             f"not opened and nothing is cut; restore the file from a copy, or delete the topic"
         )
+
+
+def _start_of(state: LogState, segment: Segment) -> Snapshot:
+    entries = tuple(state.producers.entries.values())
+    return Snapshot(segment.base_offset, segment.base_offset, 0, tuple(state.epochs.entries), entries)
 
 
 def _rewrite(segment: Segment, start: int) -> None:

@@ -105,6 +105,16 @@ def test_numbers_from_the_environment_are_numbers_and_secrets_stay_text(
     assert (pipeline.sink.partitions, pipeline.sink.config) == (8, {"sasl.password": "8"})
 
 
+def test_secrets_come_from_files(scratch: Path) -> None:
+    text = GOOD.replace('"kafka.security.protocol": SSL', f'"kafka.sasl.password": "${{file:{scratch}/secret}}"')
+    with pytest.raises(UsageError, match=r"orders.yaml:5: the secret file .* cannot be read"):
+        load(written(scratch, text))
+    (scratch / "secret").write_text("open sesame\n")
+    pipeline, _ = load(written(scratch, text))
+    assert pipeline.sink.config == {"sasl.password": "open sesame"}
+    assert "open sesame" not in repr(pipeline) + pipeline.explain() + pipeline.fingerprint()
+
+
 def test_missing_file_is_told(scratch: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*nothing.yaml: No such file"):
         load(scratch / "nothing.yaml")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from atonce.broker.config import TOPIC, BadSetting, text_of
+from atonce.broker.config import TOPIC, BadSetting, is_shown, text_of
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
 from atonce.broker.pace import paced
@@ -70,7 +70,7 @@ def _made(broker: BrokerState, topic: NewTopic, replicas: int) -> dict[str, Any]
         "error_code": ErrorCode.none,
         "num_partitions": topic.partitions,
         "replication_factor": replicas,
-        "configs": [_config(broker, setting.name, topic.overrides) for setting in TOPIC],
+        "configs": [_config(broker, setting.name, topic.overrides) for setting in TOPIC if is_shown(setting, ())],
     }
 
 

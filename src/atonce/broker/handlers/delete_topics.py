@@ -22,6 +22,10 @@ API_KEY = 20
 MIN_VERSION = 1
 MAX_VERSION = 6
 
+_NAMED_BY_BOTH = TopicRefused(
+    ErrorCode.invalid_request, "The provided topic name maps to an ID that was already supplied."
+)
+
 # What a request names: a topic's name, or its id.
 Named = tuple[str | None, UUID | None]
 
@@ -34,12 +38,16 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     answers: dict[Named, dict[str, Any]] = {}
     topics: dict[Named, Topic] = {}
     counts = Counter(named)
-    ids = {topic_id for name, topic_id in named if name is None}
     for one in counts:
         try:
-            topics[one] = _find(broker, context, one, counts[one], ids)
+            topics[one] = _find(broker, context, one, counts[one])
         except TopicRefused as refused:
             answers[one] = _answer(*one, refused)
+    for one, topic in list(topics.items()):
+        by_id: Named = (None, topic.topic_id)
+        if one != by_id and by_id in topics:
+            del topics[one], topics[by_id]
+            answers[one] = _answer(topic.name, topic.topic_id, _NAMED_BY_BOTH)
     done = await broker.topics.delete_many(list(topics.values()))
     for one, topic in topics.items():
         answers[one] = _answer(topic.name, topic.topic_id, done[topic.topic_id])
@@ -50,10 +58,10 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
         except StorageFailed:
             # The offsets then expire with their groups; the topics are gone all the same.
             pass
-    return context.reply(responses=[answers[one] for one in counts])
+    return context.reply(responses=list(answers.values()))
 
 
-def _find(broker: BrokerState, context: Context, named: Named, times: int, ids: set[UUID | None]) -> Topic:
+def _find(broker: BrokerState, context: Context, named: Named, times: int) -> Topic:
     if not broker.settings.flag("delete.topic.enable"):
         code = ErrorCode.topic_deletion_disabled if context.version >= 3 else ErrorCode.invalid_request
         raise TopicRefused(code, "Topic deletion is disabled.")
@@ -71,10 +79,6 @@ def _find(broker: BrokerState, context: Context, named: Named, times: int, ids: 
             raise TopicRefused(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
         missing = "This server does not host this topic-partition."
         raise TopicRefused(ErrorCode.unknown_topic_or_partition, missing)
-    if name is not None and topic.topic_id in ids:
-        raise TopicRefused(
-            ErrorCode.invalid_request, "The provided topic name maps to an ID that was already supplied."
-        )
     if topic.is_internal:
         raise TopicRefused(
             ErrorCode.invalid_request, f"{topic.name} is the journal of this broker and cannot be deleted."

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from atonce.broker.alter import BROKER_RESOURCE, ConfigRefused, find_resource
-from atonce.broker.config import BROKER, TOPIC, Kind, Setting, text_of
+from atonce.broker.config import BROKER, TOPIC, Kind, Setting, is_shown, text_of
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
 from atonce.broker.pace import paced
@@ -41,11 +41,12 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
 def _in_force(broker: BrokerState, resource: Any) -> Iterable[InForce]:
     topic = find_resource(broker, resource.resource_type, resource.resource_name)
     if topic is not None:
-        return [broker.settings.describe_topic(setting.name, topic.overrides) for setting in TOPIC]
+        shown = [setting.name for setting in TOPIC if is_shown(setting, topic.overrides)]
+        return [broker.settings.describe_topic(name, topic.overrides) for name in shown]
     if resource.resource_name == "":
         # The cluster's defaults: only what was set while running.
         return [broker.settings.describe(name) for name in broker.settings.dynamic]
-    return [broker.settings.describe(setting.name) for setting in BROKER]
+    return [broker.settings.describe(setting.name) for setting in BROKER if is_shown(setting, ())]
 
 
 def _shown(one: InForce, resource_type: int, request: Any) -> dict[str, Any]:
