@@ -48,6 +48,8 @@ class Found:
 
 
 class Listing(Protocol):
+    """Both raise `OSError` where the file system does not answer."""
+
     def all(self) -> Found: ...
 
     def some(self, paths: list[str]) -> dict[str, State]:
@@ -143,6 +145,10 @@ class HadoopListing:
         self._recursive = recursive
 
     def all(self) -> Found:
+        with _as_os_error():
+            return self._all()
+
+    def _all(self) -> Found:
         found = Found()
         by = _Sorted(found, self._recursive)
         roots = self._fs.globStatus(self._path)
@@ -160,6 +166,10 @@ class HadoopListing:
         if len(paths) > _ONE_BY_ONE:
             wanted = set(paths)
             return {path: state for path, state in self.all().files.items() if path in wanted}
+        with _as_os_error():
+            return self._some(paths)
+
+    def _some(self, paths: list[str]) -> dict[str, State]:
         states = {}
         for path in paths:
             where = self._jvm.org.apache.hadoop.fs.Path(path)
@@ -178,6 +188,16 @@ class HadoopListing:
 
     def _read(self, array: Any) -> Iterator[tuple[str, State | None]]:
         return statuses(str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(array)))
+
+
+@contextlib.contextmanager
+def _as_os_error() -> Iterator[None]:
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except Py4JError as error:
+        raise OSError(str(error).splitlines()[0]) from error
 
 
 def _state(found: os.stat_result) -> State:

@@ -153,7 +153,10 @@ class FileWatch:
         """What Spark listed for this batch against the files as they are now, right before they are read."""
         if not self._strict:
             return
-        present = self._listing.some(list(states))
+        try:
+            present = self._listing.some(list(states))
+        except OSError as error:
+            raise RetriableError(f"the files of batch {batch_id} cannot be looked at: {error}") from error
         for path, state in states.items():
             now = present.get(path)
             if now is None:
