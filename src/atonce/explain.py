@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, strongest
+from collections.abc import Sequence
+
+from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, Verdict, strongest
 from atonce.sinks.row_order import RowOrder, refusal, why_not
 
 ORDER_WORDS = {
@@ -19,12 +21,17 @@ def explanation(
     source: SourceTraits,
     sink: SinkTraits,
     checkpoint: str,
+    state: Sequence[str] = (),
     order: RowOrder | None = None,
+    asked: Sequence[str] = (),
 ) -> str:
-    """`order`: what the plan says of the rows of a key, where the sink depends on it."""
+    """`state`: what feeds the pipeline's state and may come out otherwise when a batch is computed again.
+
+    `order`: what the plan says of the rows of a key, where the sink depends on it. `asked`: what the servers say.
+    """
     verdict = strongest(source, sink)
     unordered = why_not(order, source.ordered) if order is not None else None
-    given = "given" if verdict.allows(level) else "refused: ask for " + verdict.strongest.value
+    given = _verdict(verdict, level, state)
     lines = [
         f"pipeline {name}",
         f"  source      {source.name}",
@@ -33,14 +40,24 @@ def explanation(
         f"  strongest   {verdict.strongest.value}",
         *[f"    because   {reason}" for reason in verdict.reasons],
         f"  verdict     {given if unordered is None else 'refused: ' + refusal(sink.name, unordered)}",
+        *[f"    because   {reason}" for reason in state],
         *([f"  rows        {order.words}"] if order is not None and unordered is None else []),
         f"  progress    {sink.ledger}",
         f"  plan        Spark's checkpoint in {checkpoint}",
         f"  without it  {_without_checkpoint(source)}",
         *[f"  you keep to {need}" for need in (*source.needs, *sink.needs)],
+        *[f"  warning     {line}" for line in asked],
         f"  boundary    {BOUNDARY}",
     ]
     return "\n".join(lines)
+
+
+def _verdict(verdict: Verdict, level: Guarantee, state: Sequence[str]) -> str:
+    if not verdict.allows(level):
+        return f"refused: ask for {verdict.strongest.value}"
+    if state:
+        return "refused, unless you say deterministic: true; or ask for at-least-once"
+    return "given"
 
 
 def _without_checkpoint(source: SourceTraits) -> str:

@@ -319,3 +319,33 @@ def test_after_the_last_epoch_comes_a_new_producer_id(calls: Calls, topic: str) 
     assert calls.end(transactional_id, producer, commit=False)[0] is ErrorCode.invalid_txn_state
     assert calls.produce_when_ready(transactional_id, following, topic, sequence=0) is OK
     assert calls.end(transactional_id, following, commit=True) == (OK, Producer(following.producer_id, 1))
+
+
+def test_next_transaction_may_be_aborted_as_soon_as_the_last_one_was_answered(embedded: str) -> None:
+    """franz-go does so when it knows of no Produce that succeeded, while the markers of the last are on their way.
+
+    Apache Kafka fences it if it comes within the millisecond that its markers take; ours, which are synced, take longer.
+    """
+    with Calls(embedded) as calls:
+        _abort_the_next_at_once(calls, calls.topic())
+
+
+def _abort_the_next_at_once(calls: Calls, topic: str) -> None:
+    transactional_id, producer = open_transaction(calls, topic)
+    following = Producer(producer.producer_id, producer.epoch + 1)
+    asked = [
+        calls.send(
+            26,
+            5,
+            transactional_id=transactional_id,
+            producer_id=one.producer_id,
+            producer_epoch=one.epoch,
+            committed=commit,
+        )
+        for one, commit in ((producer, True), (following, False))
+    ]
+    answers = [calls.receive(one) for one in asked]
+    assert [(one.error_code, one.producer_epoch) for one in answers] == [
+        (OK, following.epoch),
+        (OK, following.epoch + 1),
+    ]

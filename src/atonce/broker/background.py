@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 
+from atonce.broker.pace import paced
 from atonce.broker.partition import Partition
 from atonce.broker.settings import Settings
 from atonce.broker.topics import Topics
 from atonce.errors import AtOnceError
+from atonce.log.partition_log import PartitionLog
 
 _log = logging.getLogger(__name__)
 
@@ -20,10 +23,11 @@ _SLOWEST_RETENTION_S = 30.0
 
 
 class Background:
-    def __init__(self, topics: Topics, settings: Settings, files: Executor) -> None:
+    def __init__(self, topics: Topics, settings: Settings, files: Executor, lazy: set[Partition]) -> None:
         self._topics = topics
         self._settings = settings
         self._files = files
+        self._lazy = lazy
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -54,8 +58,11 @@ class Background:
                 _log.warning("background work failed and will be tried again: %s", error)
 
     async def _flush_what_is_due(self) -> None:
-        for partition in self._topics.partitions():
-            if partition.log.flush_due():
+        for partition in list(self._lazy):
+            log = partition.log
+            if partition.deleted or log.is_offline or log.flushed_offset >= log.log_end_offset:
+                self._lazy.discard(partition)
+            elif log.flush_due():
                 partition.start_flush()
 
     async def _in_thread(self, partition: Partition, work: Callable[[], object]) -> bool:
@@ -71,16 +78,25 @@ class Background:
                 raise
 
     async def _enforce_retention(self) -> None:
-        for partition in self._topics.partitions():
-            if await self._in_thread(partition, partition.log.enforce_retention):
-                _log.info("%s-%d: old segments were removed", partition.topic, partition.index)
+        await self._each(PartitionLog.retention_due, PartitionLog.enforce_retention, "old segments were removed")
 
     async def _compact(self) -> None:
-        for partition in self._topics.partitions():
-            if partition.log.config.compacts and await self._in_thread(partition, partition.log.compact):
-                _log.info("%s-%d was compacted", partition.topic, partition.index)
+        await self._each(PartitionLog.compaction_due, PartitionLog.compact, "compacted")
+
+    async def _each(
+        self, due: Callable[[PartitionLog], bool], work: Callable[[PartitionLog], object], done: str
+    ) -> None:
+        """One partition after the other; what is wrong with one of them is said, and the others have their turn."""
+        async for partition in paced(self._topics.partitions()):
+            name = f"{partition.topic}-{partition.index}"
+            try:
+                if due(partition.log) and await self._in_thread(partition, functools.partial(work, partition.log)):
+                    _log.info("%s: %s", name, done)
+            except Exception as error:
+                expected = isinstance(error, AtOnceError | OSError)
+                _log.warning("%s: background work failed: %s", name, error, exc_info=None if expected else error)
 
     async def _expire_producers(self) -> None:
-        for partition in self._topics.partitions():
+        async for partition in paced(self._topics.partitions()):
             if not partition.log.is_offline:
                 partition.log.expire_producers()

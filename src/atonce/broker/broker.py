@@ -10,21 +10,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from atonce.broker.acls import Acls, super_users
 from atonce.broker.background import Background
-from atonce.broker.config import BROKER_BY_NAME, MAX_LONG
+from atonce.broker.config import BROKER_BY_NAME, INTERNAL_SEGMENT_BYTES, MAX_LONG
 from atonce.broker.coordination import Coordination
 from atonce.broker.journal import PartitionJournal
 from atonce.broker.messages import ErrorCode
 from atonce.broker.metrics import Metrics
 from atonce.broker.partition import Partition
+from atonce.broker.sasl import Sasl
 from atonce.broker.sessions import FetchSessions
 from atonce.broker.settings import Settings
 from atonce.broker.topics import INTERNAL, Topic, Topics
+from atonce.broker.users import Users
 from atonce.coordinator.decision import CONSUMER_OFFSETS, TRANSACTION_STATE, ProducerIdAndEpoch, TopicPartition
 from atonce.coordinator.groups import GroupConfig, GroupCoordinator
 from atonce.coordinator.states import TransactionState
 from atonce.coordinator.transactions import TransactionConfig, TransactionCoordinator
 from atonce.log.config import LogConfig
+from atonce.log.descriptors import Descriptors
 from atonce.log.errors import LogError
 from atonce.log.partition_log import PartitionLog
 from atonce.log.storage import DiskStorage
@@ -53,7 +57,7 @@ def log_config(settings: Settings, topic: str, overrides: Mapping[str, str]) -> 
 
     ratio = settings.topic_value("min.cleanable.dirty.ratio", overrides)
     config = LogConfig(
-        segment_bytes=number("segment.bytes"),
+        segment_bytes=number(INTERNAL_SEGMENT_BYTES) or number("segment.bytes"),
         segment_ms=number("segment.ms"),
         retention_ms=number("retention.ms"),
         retention_bytes=number("retention.bytes"),
@@ -90,23 +94,38 @@ def from_settings(kind: type[C], settings: Settings) -> C:
 class BrokerState:
     """Everything that a request can ask about or change."""
 
-    def __init__(self, root: Path, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, root: Path, settings: Settings, metrics: Metrics, open_files: int = 1024) -> None:
+        """`open_files`: how many files of the logs may be open at a time."""
         self.root = root
         self.settings = settings
         self.metrics = metrics
         self.node_id = settings.number("node.id")
-        self.host = ""
-        self.port = 0
         self.clock_ms = now_ms
         self.stopping = False
         self.response_room: Callable[[], int] = lambda: MAX_LONG
-        self._storage = DiskStorage(root)
+        self._storage = DiskStorage(root, Descriptors(open_files))
         self._flushers = ThreadPoolExecutor(8, "flush")
+        self._lazy: set[Partition] = set()
         self.readers = ThreadPoolExecutor(4, "read")
         self.files = ThreadPoolExecutor(2, "files")
+        # One at a time: large requests of many clients wait for each other, and nobody else waits for them.
+        self.large = ThreadPoolExecutor(1, "large")
+        self.users = Users(root)
+        self.acls: Acls | None = None
+        if settings.text("authorizer.class.name"):
+            self.acls = Acls(
+                root,
+                super_users=super_users(settings.text("super.users")),
+                allow_by_default=settings.flag("allow.everyone.if.no.acl.found"),
+            )
+        self.sasl = Sasl(
+            self.users,
+            settings.text("sasl.enabled.mechanisms").split(","),
+            settings.number("connection.failed.authentication.delay.ms") / 1000,
+        )
         self.topics = Topics(root, settings, self._open_log, self._make_partition, self.files)
         self.sessions = FetchSessions(settings.number("max.incremental.fetch.session.cache.slots"))
-        self.background = Background(self.topics, settings, self.files)
+        self.background = Background(self.topics, settings, self.files, self._lazy)
         self.coordination: Coordination
 
     @property
@@ -120,8 +139,9 @@ class BrokerState:
         self.topics.load()
         for name, segment_bytes in _JOURNALS.items():
             if self.topics.get(name) is None:
+                # These may be smaller than a topic's: that is what they are for.
                 size = str(self.settings.number(segment_bytes))
-                await self.topics.create(name, 1, {"cleanup.policy": "compact", "segment.bytes": size})
+                await self.topics.create(name, 1, {"cleanup.policy": "compact", INTERNAL_SEGMENT_BYTES: size})
         self.coordination = Coordination(
             transactions=TransactionCoordinator(from_settings(TransactionConfig, self.settings)),
             groups=GroupCoordinator(from_settings(GroupConfig, self.settings), self.topics),
@@ -148,8 +168,9 @@ class BrokerState:
         for partition in self.topics.partitions():
             await partition.settle()
         await asyncio.get_running_loop().run_in_executor(self.files, self.topics.close)
-        for pool in (self._flushers, self.readers, self.files):
+        for pool in (self._flushers, self.readers, self.files, self.large):
             pool.shutdown()
+        self.sasl.close()
 
     def _only(self, topic: str) -> Partition:
         found = self.topics.get(topic)
@@ -161,7 +182,7 @@ class BrokerState:
         return PartitionLog.open(self._storage, directory, log_config(self.settings, topic, overrides), self.clock_ms)
 
     def _make_partition(self, topic: str, index: int, log: PartitionLog) -> Partition:
-        return Partition(topic, index, log, self._flushers, self.metrics)
+        return Partition(topic, index, log, self._flushers, self.metrics, self._lazy)
 
     # -- what handlers and coordinators ask for -----------------------------------------------------------------
 

@@ -8,6 +8,7 @@ Kafka 4.3's, except where the description says so.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum
 
@@ -28,6 +29,7 @@ class Kind(Enum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 class BadSetting(UsageError):
@@ -58,6 +60,10 @@ class Setting:
             raise BadSetting(f"{self.name}={text}: not {self._wanted()}")
         return value
 
+    def read(self, text: str) -> Value:
+        """A value that was stored: it was right when it was set, whatever the limits are today."""
+        return self._typed(text)
+
     def _within_limits(self, value: Value) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return True
@@ -82,6 +88,8 @@ class Setting:
                 if not words or len(set(words)) != len(words) or (self.choices and not set(words) <= {*self.choices}):
                     raise ValueError(text)
                 return ",".join(words)
+            case Kind.PASSWORD:
+                return text
             case Kind.STRING:
                 if self.choices and text not in self.choices:
                     raise ValueError(text)
@@ -92,8 +100,8 @@ class Setting:
             return "true or false"
         if self.choices:
             return ("a list of " if self.kind is Kind.LIST else "one of ") + ", ".join(self.choices)
-        limits = [f"at least {self.low:g}"] if self.low is not None else []
-        limits += [f"at most {self.high:g}"] if self.high is not None else []
+        limits = [f"at least {self.low:.15g}"] if self.low is not None else []
+        limits += [f"at most {self.high:.15g}"] if self.high is not None else []
         return f"a {self.kind.name.lower()}" + (f", {' and '.join(limits)}" if limits else "")
 
 
@@ -132,6 +140,7 @@ def _bool(name: str, default: bool, doc: str, dynamic: bool = False) -> Setting:
     return Setting(name, Kind.BOOLEAN, default, doc, dynamic=dynamic)
 
 
+INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _TIMESTAMPS = ("CreateTime", "LogAppendTime")
 
@@ -139,6 +148,7 @@ BROKER = (
     # The node and its topics.
     _int("node.id", 1, "The id of this node in metadata.", 0),
     _int("num.partitions", 4, "Partitions of a topic that is created without a number. Kafka's default is 1.", 1),
+    _int("max.partitions", 50_000, "Ours: partitions in all.", 1, dynamic=True),
     _int("default.replication.factor", 1, "Replicas of a topic that is created without a number.", 1),
     _bool("allow.any.replication.factor", False, "Ours: accept any replication factor and keep one copy."),
     _bool("auto.create.topics.enable", True, "Create a topic when a client asks for its metadata."),
@@ -148,7 +158,8 @@ BROKER = (
     _int("message.max.bytes", 1048588, "Largest record batch, compressed.", 0, dynamic=True),
     Setting("compression.type", Kind.STRING, "producer", "Codec of what is stored: `producer` keeps batches as they were sent, others are compressed again.", choices=_CODECS, dynamic=True),
     Setting("log.cleanup.policy", Kind.LIST, "delete", "What happens to old segments.", choices=("delete", "compact"), dynamic=True),
-    _int("log.segment.bytes", 1073741824, "A segment is closed when it would grow beyond this.", 14, dynamic=True),
+    _int("log.segment.bytes", 1073741824, "A segment is closed when it would grow beyond this.", 1048576, dynamic=True),
+    _int(INTERNAL_SEGMENT_BYTES, None, "As in Kafka, for tests: a segment's size without the lower limit.", 14, dynamic=True),
     _long("log.roll.ms", None, "A segment is closed at this age; unset: log.roll.hours.", 1, dynamic=True),
     _int("log.roll.hours", 168, "A segment is closed at this age.", 1),
     _long("log.roll.jitter.ms", 0, "Taken off a segment's greatest age, at random.", 0, dynamic=True),
@@ -175,6 +186,9 @@ BROKER = (
     _long("log.cleaner.min.compaction.lag.ms", 0, "Younger records are not compacted.", 0, dynamic=True),
     _long("log.cleaner.max.compaction.lag.ms", MAX_LONG, "Older records are compacted whatever the ratio.", 1, dynamic=True),
     # Connections.
+    Setting("listeners", Kind.LIST, None, "Where to listen: NAME://HOST:PORT, separated by commas. Unset: `--listen`, as PLAINTEXT."),
+    Setting("advertised.listeners", Kind.LIST, None, "What clients are told to connect to, for those listeners whose own address they cannot use."),
+    Setting("listener.security.protocol.map", Kind.LIST, "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", "The security protocol of each listener, by its name."),
     _int("socket.request.max.bytes", 104857600, "Largest request.", 1),
     _int("control.request.max.bytes", 8388608, "Ours: largest request other than Produce.", 1024),
     _int("first.request.max.bytes", 65536, "Ours: largest first request of a connection.", 512),
@@ -190,6 +204,21 @@ BROKER = (
     _int("queued.max.requests", 500, "Requests of one connection held at once.", 1),
     _int("fetch.max.bytes", 57671680, "Largest answer to a fetch.", 1024),
     _int("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions kept.", 0),
+    # Who may come in.
+    Setting("sasl.enabled.mechanisms", Kind.LIST, "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN", "How users log in on `SASL_` listeners. Kafka's default is GSSAPI.", choices=("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")),
+    _int("connection.failed.authentication.delay.ms", 100, "A failed login is answered, and closed, after this.", 0),
+    Setting("ssl.keystore.location", Kind.STRING, None, "For `SSL` and `SASL_SSL` listeners: a PEM file with the private key and its chain of certificates."),
+    Setting("ssl.keystore.type", Kind.STRING, "PEM", "Kafka's default is JKS; `openssl pkcs12` makes PEM files of others.", choices=("PEM",)),
+    Setting("ssl.key.password", Kind.PASSWORD, None, "Of the private key, as `${NAME}` or `${file:PATH}`."),
+    Setting("ssl.truststore.location", Kind.STRING, None, "A PEM file with the certificates that clients' certificates must come from."),
+    Setting("ssl.truststore.type", Kind.STRING, "PEM", "Kafka's default is JKS.", choices=("PEM",)),
+    Setting("ssl.client.auth", Kind.STRING, "none", "Whether `SSL` listeners ask clients for a certificate; its name is then the user.", choices=("none", "requested", "required")),
+    Setting("ssl.enabled.protocols", Kind.LIST, "TLSv1.2,TLSv1.3", "Versions of TLS.", choices=("TLSv1.2", "TLSv1.3")),
+    Setting("authorizer.class.name", Kind.STRING, "", "Empty: whoever comes in may do everything. `org.apache.kafka.metadata.authorizer.StandardAuthorizer`: what ACLs allow.", choices=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")),
+    Setting("super.users", Kind.STRING, "", "Users who may do everything: `User:alice;User:bob`."),
+    _bool("allow.everyone.if.no.acl.found", False, "Whether what no ACL names is open to everybody who comes in."),
+    _int("authentication.timeout.ms", 10000, "Ours: handshake and login must be done by then.", 100),
+    _int("max.unauthenticated.connections", 256, "Ours: connections that have not logged in yet; above it the oldest of the address with most of them goes.", 1),
     # Groups and offsets.
     _int("group.initial.rebalance.delay.ms", 0, "Wait for more members before a new group's first rebalance. 0 as in Kafka's server.properties; its default is 3000.", 0),
     _int("group.min.session.timeout.ms", 6000, "Smallest session time-out of a member.", 0),
@@ -252,6 +281,7 @@ TOPIC = (
     _topic("retention.bytes", "log.retention.bytes"),
     _topic("retention.ms", "log.retention.ms"),
     _topic("segment.bytes", "log.segment.bytes"),
+    _topic(INTERNAL_SEGMENT_BYTES, INTERNAL_SEGMENT_BYTES),
     _topic("segment.index.bytes", "log.index.size.max.bytes"),
     _topic("segment.jitter.ms", "log.roll.jitter.ms"),
     _topic("segment.ms", "log.roll.ms"),
@@ -260,3 +290,8 @@ TOPIC = (
 
 BROKER_BY_NAME = {setting.name: setting for setting in BROKER}
 TOPIC_BY_NAME = {setting.name: setting for setting in TOPIC}
+
+
+def is_shown(setting: Setting, overrides: Container[str]) -> bool:
+    """Kafka's internal settings are not described unless someone has set them."""
+    return setting.name != INTERNAL_SEGMENT_BYTES or setting.name in overrides

@@ -8,17 +8,33 @@ checked and reserved.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from atonce.broker.access import GUARDS
 from atonce.broker.context import Context, Later
 from atonce.broker.handlers import api_versions
-from atonce.broker.messages import ErrorCode, MalformedRequest, encode_response, read_header, read_request
+from atonce.broker.messages import (
+    ErrorCode,
+    MalformedRequest,
+    Reply,
+    RequestHeader,
+    encode_body,
+    encode_response,
+    read_header,
+    read_request,
+)
+from atonce.broker.peer import Peer
+from atonce.broker.tls import principal
 
 if TYPE_CHECKING:
+    from atonce.broker.listeners import Listener
+    from atonce.broker.router import Route
     from atonce.broker.server import Server
 
 _log = logging.getLogger(__name__)
@@ -31,14 +47,19 @@ _PRODUCE = 0
 _FETCH = 1
 # Answers of one connection that may be waited for at once: more than any client keeps in flight.
 _MOST_UNANSWERED = 128
+# Requests held of somebody who has not logged in yet.
+_STRANGERS_REQUESTS = 4
 # Above this, the next request of the connection waits until the client has read more of its answers.
 _UNSENT_BYTES = 4 * 1024 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
-    def __init__(self, server: Server, connection_id: int) -> None:
+    def __init__(self, server: Server, connection_id: int, listener: Listener) -> None:
         self._server = server
+        self._listener = listener
+        self._told = ("", 0)  # where this client finds us
         self.connection_id = connection_id
+        self.peer: Peer = server.peer(listener)
         self.address = ""
         self._transport: Any = None
         self._scratch = bytearray(_SCRATCH_BYTES)
@@ -55,21 +76,39 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
         self._paused = False
         self.closing = False
-        self.last_active = time.monotonic()
+        self.began = self.last_active = time.monotonic()
         self._task: asyncio.Task[None] | None = None
         self._busy = False
         self._only_reads = False
+        self._is_wrapped = False
 
     # -- the transport's side -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
+        if self.peer.is_shaking_hands:
+            self._is_wrapped, self.peer.is_shaking_hands = True, False
+            self.peer.principal = principal(transport)
+            self._begin(transport)
+        elif self.arrive(transport):
+            self._begin(transport)
+
+    def arrive(self, transport: Any) -> bool:
+        """Somebody is there. False: there is no room, and he is gone again."""
         self._transport = transport
         peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if peer else ""
+        self.address = self.peer.host = str(peer[0]) if peer else ""
+        reached = transport.get_extra_info("sockname")
+        self._told = self._listener.told(str(reached[0]) if reached else "")
         if not self._server.admit(self):
             self.closing = True
             transport.abort()
-            return
+            return False
+        return True
+
+    def _begin(self, transport: Any) -> None:
+        self._transport = transport
+        if not self.peer.is_stranger:
+            self._server.came_in(self)
         transport.set_write_buffer_limits(high=_UNSENT_BYTES)
         self._server.limits.size_buffers(transport.get_extra_info("socket"))
         self._task = asyncio.get_running_loop().create_task(self._serve())
@@ -85,7 +124,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self._hang_up()
-        return True  # what was received is still answered; then `_serve` closes
+        # What was received is still answered; then `_serve` closes. TLS cannot be half closed.
+        return not self._is_wrapped
 
     def _hang_up(self) -> None:
         """Nothing more will come. A fetch that waits for data is given up; whatever changes something is finished."""
@@ -133,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
         position = 0
         while self._filled - position >= 4 and not self.closing:
             (size,) = _SIZE.unpack_from(self._scratch, position)
-            if size < _SMALLEST_FRAME or size > self._limit(size, position):
+            if size < self._smallest_frame() or size > self._limit(size, position):
                 self._refuse(f"a request of {size} bytes")
                 return
             end = position + 4 + size
@@ -160,9 +200,13 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_began = (self._frame_began or time.monotonic()) if partial else None
         self._balance()
 
+    def _smallest_frame(self) -> int:
+        login = self.peer.login
+        return 1 if login is not None and login.takes_raw_tokens else _SMALLEST_FRAME
+
     def _limit(self, size: int, position: int) -> int:
         limits = self._server.limits
-        if self._first:
+        if self._first or self.peer.login is not None:
             return limits.first_request_bytes
         if size <= limits.control_request_bytes or self._filled - position < 6:
             return limits.request_bytes
@@ -177,9 +221,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _balance(self) -> None:
         """Stop reading while too much is held, here or in the whole broker; go on when there is room again."""
-        full = len(self._frames) >= self._server.limits.queued_requests or (
-            self._frame is None and self._server.is_full
-        )
+        most = self._server.limits.queued_requests if self.peer.login is None else _STRANGERS_REQUESTS
+        full = len(self._frames) >= most or (self._frame is None and self._server.is_full)
         if full and not self._paused and not self.closing:
             self._paused = True
             self._transport.pause_reading()
@@ -200,11 +243,15 @@ class Connection(asyncio.BufferedProtocol):
         self.closing = True
         self._transport.abort()
 
+    turn_out = _refuse
+
     def sweep(self, now: float) -> None:
         """Called every second or so: close what has been quiet, or half sent, for too long."""
         limits = self._server.limits
         began = self._frame_began
-        if began is not None and not self._paused and now - began > limits.receive_s:
+        if self.peer.is_stranger and now - self.began > limits.login_s:
+            self._refuse(f"no login within {limits.login_s:g} s")
+        elif began is not None and not self._paused and now - began > limits.receive_s:
             self._refuse(f"a request that was not complete after {limits.receive_s:g} s")
         elif limits.idle_s > 0 and not self._busy and not self._answers and now - self.last_active > limits.idle_s:
             self._transport.close()
@@ -231,6 +278,9 @@ class Connection(asyncio.BufferedProtocol):
                     self._busy = self._only_reads = False
                     if self._paused:
                         self._balance()
+                if self.peer.turned_away:
+                    self._server.metrics.refused += 1
+                    return
         except MalformedRequest as error:
             self._refuse(str(error))
         except asyncio.CancelledError:
@@ -254,8 +304,14 @@ class Connection(asyncio.BufferedProtocol):
     async def _answer(self, frame: bytes | bytearray) -> None:
         size = len(frame)
         later = False
+        login = self.peer.login
         try:
+            if login is not None and login.takes_raw_tokens:
+                self._transport.writelines(await login.answer_raw(bytes(frame)))
+                return
             header = read_header(frame)  # type: ignore[arg-type]
+            if login is not None:
+                login.check_allowed(header.api_key)
             route = self._server.routes.get(header.api_key)
             context = Context(
                 header.api_key,
@@ -264,19 +320,24 @@ class Connection(asyncio.BufferedProtocol):
                 header.client_id or "",
                 f"/{self.address}",
                 self.connection_id,
+                *self._told,
+                self.peer,
             )
             self._server.metrics.request(header.api_key)
             if route is None or not route.min_version <= header.version <= route.max_version:
                 result = self._unsupported(context)
             else:
-                if route.parse is not None:
-                    request = route.parse(header.version, frame, header.body)  # type: ignore[arg-type]
-                else:
-                    request = read_request(header, frame)  # type: ignore[arg-type]
+                request = await self._read(route, header, frame)
                 self._only_reads = header.api_key == _FETCH
-                result = await route.handle(self._server.broker, context, request)
+                guard = None if self.peer.acls is None else GUARDS.get(header.api_key)
+                if guard is None:
+                    result = await route.handle(self._server.broker, context, request)
+                else:
+                    result = await guard(route.handle, self._server.broker, context, request)
                 self._only_reads = False
                 del request
+                if isinstance(result, Reply) and result.is_heavy:
+                    result = await self._in_thread(encode_body, result)
             if isinstance(result, Later):
                 later = True
                 await self._queue(context, result.response, size)
@@ -294,13 +355,24 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             if not later:
                 self._server.release(size)
+            if login is not None and self.peer.login is None:
+                self._server.came_in(self)
+
+    async def _read(self, route: Route, header: RequestHeader, frame: bytes | bytearray) -> Any:
+        """The request's body; a large one is read in a thread, while others have their turn."""
+        if route.parse is not None:
+            return route.parse(header.version, frame, header.body)
+        if len(frame) <= _SCRATCH_BYTES:
+            return read_request(header, bytes(frame))
+        return await self._in_thread(read_request, header, bytes(frame))
+
+    async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._server.broker.large, work, *args)
 
     def _unsupported(self, context: Context) -> Any:
         if context.api_key != api_versions.API_KEY:
             raise MalformedRequest(f"API {context.api_key} version {context.version}, which we do not advertise")
-        oldest = Context(
-            context.api_key, 0, context.correlation_id, context.client_id, context.client_host, context.connection_id
-        )
+        oldest = dataclasses.replace(context, version=0)
         parts = encode_response(
             oldest.api_key, 0, oldest.correlation_id, api_versions.answer(oldest, ErrorCode.unsupported_version)
         )
@@ -339,4 +411,5 @@ class Connection(asyncio.BufferedProtocol):
         parts = encode_response(context.api_key, context.version, context.correlation_id, result)
         self._server.metrics.bytes_out += sum(len(part) for part in parts)
         self.last_active = time.monotonic()
-        self._transport.writelines(parts)
+        # Each part would be a TLS record of its own.
+        self._transport.writelines((b"".join(parts),) if self._is_wrapped else parts)

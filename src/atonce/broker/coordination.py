@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol, TypeVar, cast
@@ -30,18 +31,21 @@ from atonce.coordinator.decision import (
     WriteMarkers,
 )
 from atonce.coordinator.groups import GroupCoordinator
+from atonce.coordinator.transaction_end import EndTxnAnswer
 from atonce.coordinator.transactions import TransactionCoordinator
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# One node, one leader for ever: markers carry a constant coordinator epoch.
+# What our own markers carry, and the most that anybody's may: a higher one would shut ours out for good.
 COORDINATOR_EPOCH = 0
 _RETRY_S = 0.1
 _RETRY_LIMIT_S = 5.0
 # Kafka's add.partitions.to.txn.retry.backoff.max.ms: how long Produce waits for the producer's last transaction.
 _CONCURRENT_WAIT_S = 0.1
+# How long an EndTxn waits for the markers of the transaction before it.
+_MARKERS_WAIT_S = 10.0
 
 
 class MarkerWriter(Protocol):
@@ -157,6 +161,29 @@ class Coordination:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(completed.wait(), left)
 
+    async def end_transaction(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, transaction_version: int
+    ) -> EndTxnAnswer:
+        """EndTxn. A producer that was told the outcome of its last transaction may end the next one at once: that is
+        decided when the markers of the last are there, as if the request had come a moment later.
+        """
+        deadline = asyncio.get_running_loop().time() + _MARKERS_WAIT_S
+        while True:
+            completed = self._completed
+            answer = await self.transaction(
+                lambda now_ms: self.transactions.end_txn(
+                    now_ms, transactional_id, producer, commit=commit, transaction_version=transaction_version
+                )
+            )
+            left = deadline - asyncio.get_running_loop().time()
+            if answer.error is not ErrorCode.concurrent_transactions or left <= 0:
+                return answer
+            metadata = self.transactions.describe(transactional_id)
+            if metadata is None or transaction_version < 2 or metadata.producer_epoch != producer.epoch:
+                return answer
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(completed.wait(), left)
+
     def verify_partition(
         self,
         transactional_id: str,
@@ -265,12 +292,12 @@ class Coordination:
                 partition,
                 producer,
                 effect.commit,
-                coordinator_epoch=COORDINATOR_EPOCH,
+                coordinator_epoch=effect.coordinator_epoch,
                 transaction_version=effect.transaction_version,
             )
         try:
             self._group_journal.append_marker(
-                producer, effect.commit, coordinator_epoch=COORDINATOR_EPOCH, now_ms=self._clock_ms()
+                producer, effect.commit, coordinator_epoch=effect.coordinator_epoch, now_ms=self._clock_ms()
             )
             self.groups.apply_marker(producer.producer_id, effect.commit)
             await self._group_journal.flush()
@@ -332,14 +359,7 @@ def _as_produce(error: ErrorCode) -> ErrorCode:
 
 
 def _only(effect: WriteMarkers, partitions: Iterable[TopicPartition]) -> WriteMarkers:
-    return WriteMarkers(
-        effect.transactional_id,
-        effect.producer_id,
-        effect.epoch,
-        effect.commit,
-        frozenset(partitions),
-        effect.transaction_version,
-    )
+    return dataclasses.replace(effect, partitions=frozenset(partitions))
 
 
 __all__ = ["COORDINATOR_EPOCH", "Answer", "Coordination", "MarkerWriter", "StorageFailed"]

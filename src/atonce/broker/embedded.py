@@ -12,6 +12,7 @@ from types import TracebackType
 from atonce.broker.address import find_running
 from atonce.errors import UsageError
 from atonce.local.child import Child
+from atonce.local.private import make_private_directory
 from atonce.local.scratch import scratch_directory
 
 _READY = "ready on "
@@ -23,7 +24,7 @@ class Broker:
     """`with Broker(data=…) as broker: broker.servers`. Without `data` it keeps nothing.
 
     data      where the logs are kept; None: a scratch directory that is removed at the end
-    listen    HOST:PORT; port 0 picks a free one
+    listen    HOST:PORT; port 0 picks a free one; None: what the setting `listeners` says
     settings  broker and topic settings by Kafka's names
 
     `kill` is SIGKILL: for tests of what survives. `restart` starts again on the same address and data.
@@ -32,7 +33,7 @@ class Broker:
     def __init__(
         self,
         data: Path | str | None = None,
-        listen: str = "127.0.0.1:0",
+        listen: str | None = "127.0.0.1:0",
         settings: Mapping[str, object] | None = None,
     ) -> None:
         self._temporary = data is None
@@ -65,7 +66,7 @@ class Broker:
     def start(self) -> Broker:
         if self.running:
             return self
-        self.data.mkdir(parents=True, exist_ok=True)
+        make_private_directory(self.data)
         command = [
             sys.executable,
             "-m",
@@ -73,9 +74,9 @@ class Broker:
             "broker",
             "--data",
             str(self.data),
-            "--listen",
-            self._listen,
         ]
+        if self._listen is not None:
+            command += ["--listen", self._listen]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         self._child = Child(command, log=self.log, scratch=self.data if self._temporary else None)
@@ -85,7 +86,8 @@ class Broker:
             self._child.stop()
             raise
         self._servers = line.removeprefix(_READY)
-        self._listen = self._servers  # the same address after a restart
+        if self._listen is not None:
+            self._listen = self._servers  # the same address after a restart
         return self
 
     def stop(self) -> int:

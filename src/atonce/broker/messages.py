@@ -21,13 +21,15 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 from kio.static.constants import EntityType
 
-from atonce.broker.shape import FIXED_BYTES, MalformedRequest, check_shape, read_uvarint
+from atonce.broker.shape import FIXED_BYTES, MalformedRequest, check_shape, skip_tags
 from atonce.errors import InvariantError
 
 _HEADER = Struct(">hhi")
 _INT16 = Struct(">h")
 _FRAME_V0 = Struct(">ii")
 _FRAME_V1 = Struct(">iib")
+# Values of a response that are encoded in one go: about ten milliseconds.
+_HEAVY = 5_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,6 +46,37 @@ class Raw:
     """A response body that a handler has serialised itself: sent as it is, in pieces, without a copy."""
 
     parts: Sequence[bytes | bytearray | memoryview]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reply:
+    """A response as its handler gave it: plain values, which become bytes when it is this answer's turn."""
+
+    api_key: int
+    version: int
+    values: Mapping[str, Any]
+
+    def build(self) -> Any:
+        return build(response_type(self.api_key, self.version), self.values)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether so much is in it that others would wait while it is encoded."""
+        return _weigh(self.values, _HEAVY) >= _HEAVY
+
+
+def _weigh(value: Any, enough: int) -> int:
+    """The number of values in it; not counted beyond `enough`."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return 1
+    found = 1
+    for one in value:
+        found += _weigh(one, enough - found)
+        if found >= enough:
+            break
+    return found
 
 
 def known_versions(api_key: int) -> range:
@@ -75,16 +108,9 @@ def read_header(frame: bytes) -> RequestHeader:
 
 def _skip_tags(frame: bytes, position: int) -> int:
     try:
-        count, position = read_uvarint(frame, position)
-        for _ in range(count):
-            _, position = read_uvarint(frame, position)
-            size, position = read_uvarint(frame, position)
-            position += size
+        return skip_tags(frame, position)
     except IndexError as error:
         raise MalformedRequest("a frame that ends inside the request header") from error
-    if position > len(frame):
-        raise MalformedRequest("a frame that ends inside the request header")
-    return position
 
 
 @cache
@@ -135,7 +161,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: A
         parts = list(response.parts)
     else:
         buffer = io.BytesIO()
-        writer(buffer, response)
+        writer(buffer, response.build() if isinstance(response, Reply) else response)
         parts = [buffer.getvalue()]
     size = sum(len(part) for part in parts)
     if flexible:
@@ -143,6 +169,14 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: A
     else:
         parts.insert(0, _FRAME_V0.pack(size + 4, correlation_id))
     return parts
+
+
+def encode_body(reply: Reply) -> Raw:
+    """The same in two steps: for a thread that has no connection."""
+    writer, _ = _response_codec(reply.api_key, reply.version)
+    buffer = io.BytesIO()
+    writer(buffer, reply.build())
+    return Raw([buffer.getvalue()])
 
 
 def milliseconds(value: datetime.timedelta) -> int:
@@ -242,8 +276,10 @@ __all__ = (
     "ErrorCode",
     "MalformedRequest",
     "Raw",
+    "Reply",
     "RequestHeader",
     "build",
+    "encode_body",
     "encode_response",
     "known_versions",
     "milliseconds",

@@ -23,7 +23,16 @@ _log = logging.getLogger(__name__)
 
 
 class Partition:
-    def __init__(self, topic: str, index: int, log: PartitionLog, flushers: Executor, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        log: PartitionLog,
+        flushers: Executor,
+        metrics: Metrics,
+        lazy: set[Partition] | None = None,
+    ) -> None:
+        """`lazy`: the partitions of a broker that have records which nobody waits for an fsync of."""
         self.topic = topic
         self.index = index
         self.log = log
@@ -33,6 +42,7 @@ class Partition:
         self.cleaning = asyncio.Lock()
         self._flushers = flushers
         self._metrics = metrics
+        self._lazy = set() if lazy is None else lazy
         self._flushing: asyncio.Future[Any] | None = None
         self._acks: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._readers: set[Callable[[], None]] = set()
@@ -70,6 +80,7 @@ class Partition:
         if result.flush_required or self.log.flush_due():
             self.start_flush()
         if not result.flush_required:
+            self._lazy.add(self)
             self.wake_readers()
 
     def durable(self, last_offset: int) -> asyncio.Future[None]:

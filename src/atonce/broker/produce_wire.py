@@ -9,7 +9,7 @@ from struct import error as StructError
 from uuid import UUID
 
 from atonce.broker.messages import ErrorCode, Raw
-from atonce.broker.shape import MalformedRequest, read_uvarint
+from atonce.broker.shape import Budget, MalformedRequest, read_uvarint
 
 FIRST_FLEXIBLE = 9
 FIRST_TOPIC_ID = 13
@@ -56,12 +56,13 @@ class PartitionAnswer:
 class _Reader:
     """A position in a frame. Every length is checked before it is used."""
 
-    __slots__ = ("_data", "_flexible", "position")
+    __slots__ = ("_budget", "_data", "_flexible", "position")
 
     def __init__(self, data: memoryview, position: int, flexible: bool) -> None:
         self._data = data
         self.position = position
         self._flexible = flexible
+        self._budget = Budget()
 
     def _length(self, legacy: Struct) -> int:
         if self._flexible:
@@ -91,6 +92,7 @@ class _Reader:
         count = self._length(_INT32)
         if count < 0 or count * smallest > len(self._data) - self.position:
             raise MalformedRequest(f"{count} elements announced, {len(self._data) - self.position} bytes left")
+        self._budget.take(count)
         return count
 
     def int32(self) -> int:
@@ -110,6 +112,7 @@ class _Reader:
     def tags(self) -> None:
         if self._flexible:
             count, self.position = read_uvarint(self._data, self.position)  # type: ignore[arg-type]
+            self._budget.take(count)
             for _ in range(count):
                 _, self.position = read_uvarint(self._data, self.position)  # type: ignore[arg-type]
                 self._bytes(self._length(_INT32) + 1)
@@ -121,22 +124,23 @@ def read_produce(version: int, frame: bytes, position: int) -> ProduceRequest:
     try:
         transactional_id = reader.string()
         acks, timeout_ms = reader.acks()
-        topics = []
+        # Named twice, the last one counts, as in Kafka: its records are appended, and it is answered once.
+        topics: dict[str | UUID, dict[int, PartitionRecords]] = {}
         for _ in range(reader.count(4)):
             topic: str | UUID | None = reader.uuid() if version >= FIRST_TOPIC_ID else reader.string()
             if topic is None:
                 raise MalformedRequest("a topic without a name")
-            partitions = []
+            partitions = topics.setdefault(topic, {})
             for _ in range(reader.count(5)):
                 index = reader.int32()
-                partitions.append(PartitionRecords(index, reader.records()))
+                partitions[index] = PartitionRecords(index, reader.records())
                 reader.tags()
             reader.tags()
-            topics.append(TopicRecords(topic, partitions))
         reader.tags()
     except (StructError, IndexError, ValueError) as error:
         raise MalformedRequest(f"Produce v{version}: {error}") from error
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    named = [TopicRecords(topic, list(partitions.values())) for topic, partitions in topics.items()]
+    return ProduceRequest(transactional_id, acks, timeout_ms, named)
 
 
 def uvarint(value: int) -> bytes:

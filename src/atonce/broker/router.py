@@ -25,7 +25,7 @@ class Route:
     advertised_min_version: int
     handle: Handle
     # A handler that parses its own body (Produce: the records must not be copied) defines `parse`.
-    parse: Callable[[int, bytes, int], Any] | None
+    parse: Callable[[int, bytes | bytearray, int], Any] | None
 
 
 @cache

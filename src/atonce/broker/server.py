@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from atonce.broker.config import MAX_INT
 from atonce.broker.connection import Connection
+from atonce.broker.listeners import Listener
 from atonce.broker.metrics import Metrics
+from atonce.broker.peer import Peer
 from atonce.broker.router import routes
+from atonce.broker.sasl import Login
 from atonce.broker.settings import Settings
+from atonce.broker.tls import TlsListener, listening_sockets
 
 _SWEEP_S = 1.0
 
@@ -31,9 +37,11 @@ class Limits:
     response_bytes: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    login_s: float
+    strangers: int
 
     @classmethod
-    def of(cls, settings: Settings) -> Limits:
+    def of(cls, settings: Settings, most_connections: int = MAX_INT) -> Limits:
         request_bytes = settings.number("socket.request.max.bytes")
         return cls(
             request_bytes=request_bytes,
@@ -41,13 +49,15 @@ class Limits:
             first_request_bytes=min(request_bytes, settings.number("first.request.max.bytes")),
             queued_bytes=settings.number("queued.max.request.bytes"),
             queued_requests=settings.number("queued.max.requests"),
-            connections=settings.number("max.connections"),
+            connections=min(settings.number("max.connections"), most_connections),
             connections_per_address=settings.number("max.connections.per.ip"),
             idle_s=settings.number("connections.max.idle.ms") / 1000,
             receive_s=settings.number("request.receive.timeout.ms") / 1000,
             response_bytes=settings.number("queued.max.response.bytes"),
             send_buffer_bytes=settings.number("socket.send.buffer.bytes"),
             receive_buffer_bytes=settings.number("socket.receive.buffer.bytes"),
+            login_s=settings.number("authentication.timeout.ms") / 1000,
+            strangers=settings.number("max.unauthenticated.connections"),
         )
 
     def size_buffers(self, connection: socket.socket) -> None:
@@ -58,7 +68,7 @@ class Limits:
 
 
 class Server:
-    """Listens on one address for one broker."""
+    """Listens for one broker, at one address or several."""
 
     def __init__(self, broker: Any, limits: Limits, metrics: Metrics) -> None:
         self.broker = broker
@@ -67,26 +77,42 @@ class Server:
         self.routes = routes()
         self._connections: dict[int, Connection] = {}
         self._per_address: Counter[str] = Counter()
+        self._strangers: dict[int, Connection] = {}  # the oldest first
         self._next_id = 0
         self._held_bytes = 0
         self._waiting: list[Connection] = []
         self.slow: set[Connection] = set()  # those that do not read their answers as fast as we write them
         broker.response_room = self.response_room
-        self._listener: asyncio.Server | None = None
+        self._listening: list[asyncio.Server | TlsListener] = []
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def listen(self, host: str, port: int, backlog: int) -> tuple[str, int]:
-        """Start accepting; returns the address that it became."""
+    async def listen(self, listener: Listener, backlog: int, tls: ssl.SSLContext | None = None) -> Listener:
+        """Start accepting there; returns the listener with the port that it became."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._connect, host, port, backlog=backlog)
-        self._sweeper = loop.create_task(self._sweep())
-        name = self._listener.sockets[0].getsockname()
-        return str(name[0]), int(name[1])
+        bound = listener
+
+        def connect() -> Connection:
+            self._next_id += 1
+            return Connection(self, self._next_id, bound)
+
+        # Every address; but a port that is picked would be another one for each family.
+        host = listener.host or (None if listener.port else "0.0.0.0")
+        serving: asyncio.Server | TlsListener
+        if tls is None:
+            serving = await loop.create_server(connect, host, listener.port, backlog=backlog)
+        else:
+            sockets = listening_sockets(host, listener.port, backlog)
+            serving = TlsListener(sockets, connect, tls, self.limits.login_s)
+        bound = listener.bound(int(serving.sockets[0].getsockname()[1]))
+        self._listening.append(serving)
+        if self._sweeper is None:
+            self._sweeper = loop.create_task(self._sweep())
+        return bound
 
     async def stop(self, grace_s: float = 2.0) -> None:
         """Accept nothing more, let the requests at hand finish for a moment, then close every connection."""
-        if self._listener is not None:
-            self._listener.close()
+        for serving in self._listening:
+            serving.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         deadline = time.monotonic() + grace_s
@@ -96,10 +122,6 @@ class Server:
             await asyncio.sleep(0.01)
         for connection in list(self._connections.values()):
             connection.close()
-
-    def _connect(self) -> Connection:
-        self._next_id += 1
-        return Connection(self, self._next_id)
 
     # -- called by the connections ------------------------------------------------------------------------------
 
@@ -114,11 +136,35 @@ class Server:
         self._connections[connection.connection_id] = connection
         self._per_address[connection.address] += 1
         self.metrics.connections = len(self._connections)
+        if connection.peer.is_stranger:
+            self._strangers[connection.connection_id] = connection
+            if len(self._strangers) > limits.strangers:
+                self._drop_a_stranger()
         return True
+
+    def peer(self, listener: Listener) -> Peer:
+        """Whom a new connection belongs to, as far as that is known."""
+        acls = self.broker.acls
+        if acls is not None:
+            acls.refresh()
+        peer = Peer(acls=acls, is_shaking_hands=listener.protocol.is_encrypted)
+        if listener.protocol.asks_for_a_user:
+            peer.login = Login(self.broker.sasl, peer)
+        return peer
+
+    def came_in(self, connection: Connection) -> None:
+        self._strangers.pop(connection.connection_id, None)
+
+    def _drop_a_stranger(self) -> None:
+        """The oldest from the address that has most of them: a flood crowds out itself, and nobody else."""
+        most, _ = Counter(one.address for one in self._strangers.values()).most_common(1)[0]
+        oldest = next(one for one in self._strangers.values() if one.address == most)
+        oldest.turn_out("too many connections without a login")
 
     def forget(self, connection: Connection) -> None:
         if self._connections.pop(connection.connection_id, None) is None:
             return
+        self._strangers.pop(connection.connection_id, None)
         self._per_address[connection.address] -= 1
         if not self._per_address[connection.address]:
             del self._per_address[connection.address]

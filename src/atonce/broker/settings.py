@@ -122,7 +122,7 @@ class Settings:
         if default is not None and broker.value is None:
             synonyms = ((setting.broker_name or name, default, Source.DEFAULT),)
         if name in overrides:
-            value = setting.parse(overrides[name])
+            value = setting.read(overrides[name])
             return InForce(setting, value, Source.TOPIC, ((name, value, Source.TOPIC), *synonyms))
         return InForce(setting, synonyms[0][1], synonyms[0][2], synonyms)
 

@@ -1,7 +1,9 @@
 """Walks a request by its schema and checks every length and count against the bytes that are there.
 
 kio's native reader sizes its arrays from the count on the wire before it looks for the elements: a count of two
-billion in a frame of forty bytes ends the process. So nothing reaches kio before this walk has seen its end.
+billion in a frame of forty bytes ends the process. So nothing reaches kio before this walk has seen its end. It also
+counts the elements, as each of them becomes objects and work, and refuses a null where the schema has none: Kafka
+closes the connection then, and no handler has to think of it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import dataclasses
 from collections.abc import Callable
 from functools import cache
 from struct import Struct
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from kio.serial._introspect import (
     EntityField,
@@ -44,12 +47,31 @@ FIXED_BYTES = {
     "datetime_i64": 8,
 }
 
-# From (bytes, position) to the position after the value.
-Walk = Callable[[bytes, int], int]
+# Ten thousand partitions in one request are twenty thousand elements where each has an array of its own.
+MOST_ELEMENTS = 50_000
+_MOST_HEADER_TAGS = 100
 
 
 class MalformedRequest(UsageError):
     """The peer sent bytes that are no request; its connection is closed and nothing else happens."""
+
+
+class Budget:
+    """How many elements a request may still have."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = MOST_ELEMENTS) -> None:
+        self.left = left
+
+    def take(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise MalformedRequest(f"{-self.left} elements more in one request than we take")
+
+
+# From (bytes, position) to the position after the value.
+Walk = Callable[[bytes, int, Budget], int]
 
 
 def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
@@ -73,22 +95,30 @@ def _need(data: bytes, position: int, wanted: int) -> int:
 
 
 def _fixed(size: int) -> Walk:
-    return lambda data, position: _need(data, position, size)
+    return lambda data, position, budget: _need(data, position, size)
 
 
-def _compact_bytes(data: bytes, position: int) -> int:
-    length, position = read_uvarint(data, position)
-    return position if length == 0 else _need(data, position, length - 1)
+def _compact_bytes(nullable: bool) -> Walk:
+    def walk(data: bytes, position: int, budget: Budget) -> int:
+        length, position = read_uvarint(data, position)
+        return _null(nullable, position) if length == 0 else _need(data, position, length - 1)
+
+    return walk
 
 
-def _legacy_string(data: bytes, position: int) -> int:
-    (length,) = _INT16.unpack_from(data, position)
-    return position + 2 if length == -1 else _need(data, position + 2, length)
+def _legacy_bytes(size: Struct, nullable: bool) -> Walk:
+    def walk(data: bytes, position: int, budget: Budget) -> int:
+        (length,) = size.unpack_from(data, position)
+        position += size.size
+        return _null(nullable, position) if length == -1 else _need(data, position, length)
+
+    return walk
 
 
-def _legacy_bytes(data: bytes, position: int) -> int:
-    (length,) = _INT32.unpack_from(data, position)
-    return position + 4 if length == -1 else _need(data, position + 4, length)
+def _null(allowed: bool, position: int) -> int:
+    if not allowed:
+        raise MalformedRequest(f"a null before byte {position}, where there must be a value")
+    return position
 
 
 def _count(data: bytes, position: int, flexible: bool) -> tuple[int, int]:
@@ -99,51 +129,58 @@ def _count(data: bytes, position: int, flexible: bool) -> tuple[int, int]:
     return count, position + 4
 
 
-def _array(element: Walk, smallest: int, fixed: bool, flexible: bool) -> Walk:
-    def walk(data: bytes, position: int) -> int:
+def _array(element: Walk, smallest: int, fixed: bool, flexible: bool, nullable: bool) -> Walk:
+    def walk(data: bytes, position: int, budget: Budget) -> int:
         count, position = _count(data, position, flexible)
         if count <= 0:
             if count < -1:
                 raise MalformedRequest(f"an array of {count} elements at byte {position}")
-            return position
+            return position if count == 0 else _null(nullable, position)
         end = _need(data, position, count * smallest)
+        budget.take(count)
         if fixed:
             return end
         for _ in range(count):
-            position = element(data, position)
+            position = element(data, position, budget)
         return position
 
     return walk
 
 
-def _primitive(kafka_type: str, flexible: bool) -> tuple[Walk, int, bool]:
+def _primitive(kafka_type: str, flexible: bool, nullable: bool) -> tuple[Walk, int, bool]:
     """The walk, the fewest bytes a value takes, and whether every value takes exactly that many."""
     if kafka_type in FIXED_BYTES:
         return _fixed(FIXED_BYTES[kafka_type]), FIXED_BYTES[kafka_type], True
     if flexible:
-        return _compact_bytes, 1, False
-    if kafka_type == "string":
-        return _legacy_string, 2, False
-    return _legacy_bytes, 4, False
+        return _compact_bytes(nullable), 1, False
+    size = _INT16 if kafka_type == "string" else _INT32
+    return _legacy_bytes(size, nullable), size.size, False
+
+
+def _may_be_null(kind: Any) -> bool:
+    return get_origin(kind) in (UnionType, Union) and NoneType in get_args(kind)
 
 
 def _field(field: dataclasses.Field[Any], flexible: bool) -> tuple[Walk, int]:
     kind = classify_field(field)
+    nullable = _may_be_null(field.type)
+    is_array = not isinstance(kind, EntityField | PrimitiveField)
     if isinstance(kind, EntityField | EntityTupleField):
         element, smallest, fixed = *entity_walk(kind.type_), False
-        if isinstance(kind, EntityField) and is_optional(field) and get_field_tag(field) is None:
+        if isinstance(kind, EntityField) and nullable and get_field_tag(field) is None:
             return _nullable(element), 1
     else:
-        element, smallest, fixed = _primitive(field.metadata["kafka_type"], flexible)
-    if isinstance(kind, EntityField | PrimitiveField):
+        inner = is_array and is_optional(field) and not nullable
+        element, smallest, fixed = _primitive(field.metadata["kafka_type"], flexible, inner if is_array else nullable)
+    if not is_array:
         return element, smallest
-    return _array(element, smallest, fixed, flexible), 1 if flexible else 4
+    return _array(element, smallest, fixed, flexible, nullable), 1 if flexible else 4
 
 
 def _nullable(element: Walk) -> Walk:
-    def walk(data: bytes, position: int) -> int:
+    def walk(data: bytes, position: int, budget: Budget) -> int:
         marker = data[position]
-        return position + 1 if marker == 0xFF else element(data, position + 1)
+        return position + 1 if marker == 0xFF else element(data, position + 1, budget)
 
     return walk
 
@@ -164,23 +201,32 @@ def entity_walk(entity: Any) -> tuple[Walk, int]:
         else:
             tagged[int(tag)] = walk
 
-    def walk_entity(data: bytes, position: int) -> int:
+    def walk_entity(data: bytes, position: int, budget: Budget) -> int:
         for step in walks:
-            position = step(data, position)
-        if not flexible:
-            return position
-        count, position = read_uvarint(data, position)
-        for _ in range(count):
-            tag_number, position = read_uvarint(data, position)
-            size, position = read_uvarint(data, position)
-            end = _need(data, position, size)
-            known = tagged.get(tag_number)
-            if known is not None and known(data, position) != end:
-                raise MalformedRequest(f"tagged field {tag_number} does not fill its {size} bytes at byte {position}")
-            position = end
-        return position
+            position = step(data, position, budget)
+        return _walk_tags(tagged, data, position, budget) if flexible else position
 
     return walk_entity, max(1, smallest + (1 if flexible else 0))
+
+
+def _walk_tags(known: dict[int, Walk], data: bytes, position: int, budget: Budget) -> int:
+    count, position = read_uvarint(data, position)
+    if count:
+        budget.take(count)
+    for _ in range(count):
+        number, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        end = _need(data, position, size)
+        walk = known.get(number)
+        if walk is not None and walk(data, position, budget) != end:
+            raise MalformedRequest(f"tagged field {number} does not fill its {size} bytes at byte {position}")
+        position = end
+    return position
+
+
+def skip_tags(data: bytes, position: int) -> int:
+    """The position after tagged fields of which none is of interest."""
+    return _walk_tags({}, data, position, Budget(_MOST_HEADER_TAGS))
 
 
 def check_shape(entity: Any, data: bytes, position: int) -> None:
@@ -190,7 +236,7 @@ def check_shape(entity: Any, data: bytes, position: int) -> None:
     """
     walk, _ = entity_walk(entity)
     try:
-        walk(data, position)
+        walk(data, position, Budget())
     except (IndexError, ArithmeticError) as error:
         raise MalformedRequest(f"the request ends inside a field: {error}") from error
     except Exception as error:

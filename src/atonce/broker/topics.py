@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -34,6 +35,10 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _FORMAT = 1
 # A directory name ends in "-" and the index, and may have 255 characters.
 MAX_PARTITIONS = 10_000
+# Topics that are made before the list is written: others who want to change something wait that long.
+_AT_ONCE = 100
+# Up to so many new partitions are synced file by file, more of them by one sync of the file system.
+_FEW = 8
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 
@@ -82,6 +87,15 @@ def check_topic_name(name: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be made; its settings have been checked."""
+
+    name: str
+    partitions: int
+    overrides: dict[str, str] = field(default_factory=dict)
+
+
 class Topics:
     """All topics. Reads are immediate; changes are made one after another."""
 
@@ -95,6 +109,8 @@ class Topics:
         self._files = files
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._by_flat_name: dict[str, str] = {}
+        self._partition_count = 0
         self._changes = asyncio.Lock()
         self._storage = DiskStorage(root)
         self.cluster_id = ""
@@ -113,7 +129,7 @@ class Topics:
                 )
             self.cluster_id = uuid_text(random_uuid())
             self._storage.make_directory(_LOGS)
-            self._write_list(self._listed())
+            self._save_list()
             return
         content = self._read_list(path)
         self.cluster_id = content["cluster_id"]
@@ -198,67 +214,123 @@ class Topics:
         check_topic_name(name)
         if name in self._by_name:
             raise TopicRefused(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
-        flat = name.replace(".", "_")
-        for other in self._by_name:
-            if other.replace(".", "_") == flat:
-                raise TopicRefused(
-                    ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {other}"
-                )
+        other = self._by_flat_name.get(_flat(name))
+        if other is not None:
+            raise TopicRefused(
+                ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {other}"
+            )
+
+    def check_room(self, more: int) -> None:
+        """Raises TopicRefused if so many more partitions would be too many for this broker."""
+        most = self._settings.number("max.partitions")
+        if self._partition_count + more > most:
+            raise TopicRefused(
+                ErrorCode.policy_violation,
+                f"There are {self._partition_count} partitions; {more} more would be above max.partitions={most}.",
+            )
 
     async def create(self, name: str, count: int, overrides: Mapping[str, str | None]) -> Topic:
-        checked = checked_topic_settings(overrides)
-        async with self._changes:
-            self.check_new(name)
-            topic = Topic(name, random_uuid(), checked)
-            logs = await self._in_thread(self._open_new, name, 0, count, checked)
-            topic.partitions = [self._make_partition(name, index, log) for index, log in enumerate(logs)]
+        made = (await self.create_many([NewTopic(name, count, checked_topic_settings(overrides))]))[name]
+        if isinstance(made, Topic):
+            return made
+        raise made
+
+    async def create_many(self, wanted: Sequence[NewTopic]) -> dict[str, Topic | TopicRefused | OSError]:
+        """Each made, or why it was not. Many at once share the cost of the list, which is written once for them."""
+        done: dict[str, Topic | TopicRefused | OSError] = {}
+        for start in range(0, len(wanted), _AT_ONCE):
+            async with self._changes:
+                await self._create_some(wanted[start : start + _AT_ONCE], done)
+        return done
+
+    async def _create_some(self, wanted: Sequence[NewTopic], done: dict[str, Topic | TopicRefused | OSError]) -> None:
+        made: list[Topic] = []
+        taken = 0
+        for new in wanted:
             try:
-                await self._in_thread(self._write_list, self._listed(added=topic))
-            except BaseException:
-                self._discard(topic.partitions)
+                self.check_new(new.name)
+                if any(_flat(topic.name) == _flat(new.name) for topic in made):
+                    raise TopicRefused(ErrorCode.invalid_topic_exception, f"Topic '{new.name}' is named twice.")
+                self.check_room(new.partitions + taken)
+            except TopicRefused as error:
+                done[new.name] = error
+            else:
+                made.append(Topic(new.name, random_uuid(), dict(new.overrides)))
+                taken += new.partitions
+        counts = {new.name: new.partitions for new in wanted}
+        try:
+            logs = await self._in_thread(self._open_new, [(topic, 0, counts[topic.name]) for topic in made])
+            for topic, opened in zip(made, logs, strict=True):
+                topic.partitions = [self._make_partition(topic.name, index, log) for index, log in enumerate(opened)]
+            if made:
+                await self._in_thread(self._save_list, made)
+        except BaseException as error:
+            self._discard([partition for topic in made for partition in topic.partitions])
+            if not isinstance(error, OSError):
                 raise
+            done.update({topic.name: error for topic in made})
+            return
+        for topic in made:
             self._publish(topic)
-            return topic
+            done[topic.name] = topic
 
     async def add_partitions(self, topic: Topic, count: int) -> None:
         async with self._changes:
+            self.check_room(count)
             have = len(topic.partitions)
-            logs = await self._in_thread(self._open_new, topic.name, have, count, topic.overrides)
+            (logs,) = await self._in_thread(self._open_new, [(topic, have, count)])
             more = [self._make_partition(topic.name, have + i, log) for i, log in enumerate(logs)]
             grown = Topic(topic.name, topic.topic_id, topic.overrides, [*topic.partitions, *more])
             try:
-                await self._in_thread(self._write_list, self._listed(added=grown))
+                await self._in_thread(self._save_list, [grown])
             except BaseException:
                 self._discard(more)
                 raise
             topic.partitions.extend(more)
+            self._partition_count += count
 
-    async def delete(self, topic: Topic) -> None:
-        async with self._changes:
-            if self._by_id.get(topic.topic_id) is not topic:
-                raise TopicRefused(ErrorCode.unknown_topic_or_partition, "This server does not host this topic.")
-            await self._in_thread(self._write_list, self._listed(without=topic))
-            del self._by_name[topic.name]
-            del self._by_id[topic.topic_id]
-            for partition in topic.partitions:
-                partition.forget()
+    async def delete_many(self, topics: Sequence[Topic]) -> dict[UUID, TopicRefused | OSError | None]:
+        """Each removed (None), or why it was not."""
+        done: dict[UUID, TopicRefused | OSError | None] = {}
+        for start in range(0, len(topics), _AT_ONCE):
+            async with self._changes:
+                await self._delete_some(topics[start : start + _AT_ONCE], done)
+        return done
+
+    async def _delete_some(self, topics: Sequence[Topic], done: dict[UUID, TopicRefused | OSError | None]) -> None:
+        going = []
+        for topic in topics:
+            if self._by_id.get(topic.topic_id) is topic:
+                going.append(topic)
+            else:
+                missing = TopicRefused(ErrorCode.unknown_topic_or_partition, "This server does not host this topic.")
+                done[topic.topic_id] = missing
+        try:
+            await self._in_thread(self._save_list, [], going)
+        except OSError as error:
+            done.update({topic.topic_id: error for topic in going})
+            return
+        for topic in going:
+            self._withdraw(topic)
+            done[topic.topic_id] = None
+        for topic in going:
             for partition in topic.partitions:
                 async with partition.cleaning:  # a cleaner still at work would write into the next topic of this name
                     await partition.settle()
-            await self._in_thread(self._discard, topic.partitions)
+        await self._in_thread(self._discard, [partition for topic in going for partition in topic.partitions])
 
     async def alter(self, topic: Topic, overrides: Mapping[str, str | None]) -> None:
         """Replace a topic's own settings."""
         checked = checked_topic_settings(overrides)
         async with self._changes:
             altered = Topic(topic.name, topic.topic_id, checked, topic.partitions)
-            await self._in_thread(self._write_list, self._listed(added=altered))
+            await self._in_thread(self._save_list, [altered])
             topic.overrides = checked
 
     async def keep_broker_settings(self, values: Mapping[str, Any]) -> None:
         """Make the broker's dynamic settings durable, then put them in force."""
         async with self._changes:
-            await self._in_thread(self._write_list, self._listed(dynamic=values))
+            await self._in_thread(self._save_list, [], [], values)
             self._settings.dynamic.clear()
             self._settings.dynamic.update(values)
 
@@ -271,19 +343,38 @@ class Topics:
     def _publish(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
+        self._by_flat_name[_flat(topic.name)] = topic.name
+        self._partition_count += len(topic.partitions)
 
-    def _open_new(self, name: str, start: int, count: int, overrides: Mapping[str, str]) -> list[PartitionLog]:
-        made: list[PartitionLog] = []
+    def _withdraw(self, topic: Topic) -> None:
+        del self._by_name[topic.name]
+        del self._by_id[topic.topic_id]
+        del self._by_flat_name[_flat(topic.name)]
+        self._partition_count -= len(topic.partitions)
+        for partition in topic.partitions:
+            partition.forget()
+
+    def _open_new(self, wanted: Sequence[tuple[Topic, int, int]]) -> list[list[PartitionLog]]:
+        """The new logs of each topic: from which index on, and how many."""
+        directories = [[_directory(t.name, index) for index in range(at, at + count)] for t, at, count in wanted]
+        many = sum(len(ours) for ours in directories) > _FEW
+        made: list[list[PartitionLog]] = []
         try:
-            for index in range(start, start + count):
-                directory = _directory(name, index)
+            for directory in chain.from_iterable(directories):
                 self._storage.remove_directory(directory)
-                made.append(self._open_log(name, directory, overrides))
+                if many:
+                    PartitionLog.prepare(self._storage, directory)
+            if many:
+                self._storage.sync_all()
+            for (topic, _, _), ours in zip(wanted, directories, strict=True):
+                made.append([])
+                made[-1].extend(self._open_log(topic.name, directory, topic.overrides) for directory in ours)
             self._storage.sync_directory(_LOGS)
         except BaseException:
-            for log in made:
+            for log in chain.from_iterable(made):
                 log.abandon()
-                self._storage.remove_directory(log.directory)
+            for directory in chain.from_iterable(directories):
+                self._storage.remove_directory(directory)
             raise
         return made
 
@@ -296,27 +387,31 @@ class Topics:
                 self._storage.rename(partition.log.directory, rubbish)
             self._storage.remove_directory(rubbish)
 
-    def _listed(
-        self, added: Topic | None = None, without: Topic | None = None, dynamic: Mapping[str, Any] | None = None
-    ) -> bytes:
-        topics = {name: topic for name, topic in self._by_name.items() if topic is not without}
-        if added is not None:
-            topics[added.name] = added
-        content = {
+    def _save_list(
+        self, added: Sequence[Topic] = (), without: Sequence[Topic] = (), dynamic: Mapping[str, Any] | None = None
+    ) -> None:
+        """The list as it will stand after a change. One change at a time, so nothing else moves meanwhile."""
+        gone = {topic.topic_id for topic in without}
+        topics = {name: topic for name, topic in self._by_name.items() if topic.topic_id not in gone}
+        topics.update((topic.name, topic) for topic in added)
+        head = {
             "format": _FORMAT,
             "cluster_id": self.cluster_id,
             "broker_settings": dict(self._settings.dynamic if dynamic is None else dynamic),
-            "topics": [
+        }
+        lines = [
+            json.dumps(
                 {
                     "name": topic.name,
                     "id": str(topic.topic_id),
                     "partitions": len(topic.partitions),
                     "settings": topic.overrides,
                 }
-                for topic in topics.values()
-            ],
-        }
-        return json.dumps(content, indent=1).encode()
+            )
+            for topic in topics.values()
+        ]
+        body = ",\n".join(lines)
+        self._write_list(f'{json.dumps(head)[:-1]}, "topics": [\n{body}\n]}}\n'.encode())
 
     def _write_list(self, content: bytes) -> None:
         """Whole or not at all, whatever happens in between."""
@@ -328,6 +423,11 @@ class Topics:
             os.fsync(file.fileno())
         fresh.replace(path)
         self._storage.sync_directory()
+
+
+def _flat(name: str) -> str:
+    """Kafka's metrics cannot tell these apart, so names that differ only there collide."""
+    return name.replace(".", "_")
 
 
 def _directory(topic: str, index: int) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from atonce.coordinator.consumer_records import (
     TargetEpoch,
 )
 from atonce.coordinator.decision import Topics
+from atonce.coordinator.patterns import BadPattern, compiled
 from atonce.coordinator.states import ConsumerState, MemberState
 
 V = TypeVar("V")
@@ -37,7 +38,7 @@ JUST_JOINED = Current(epoch=0, previous_epoch=0, state=MemberState.STABLE, assig
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroup:
     group_id: str
-    epoch: int = 0
+    epoch: int = 1  # the first change makes it 2, as in Kafka
     metadata_hash: int = 0
     target_epoch: int = 0
     members: dict[str, Subscription] = field(default_factory=dict)
@@ -117,8 +118,9 @@ class ConsumerGroup:
         subscription = self.members[member_id]
         names = set(subscription.topics)
         if subscription.regex:
-            pattern = re.compile(subscription.regex)  # checked when the member sent it
-            names.update(name for name in topics.names() if not name.startswith("__") and pattern.fullmatch(name))
+            with contextlib.suppress(BadPattern):  # checked when the member sent it; a journal may hold another dialect
+                found = compiled(subscription.regex).matching(topics.names())
+                names.update(name for name in found if not name.startswith("__"))
         return frozenset(names)
 
     def subscribed_topics(self, topics: Topics) -> frozenset[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from uuid import UUID
@@ -24,6 +23,7 @@ from atonce.coordinator.consumer_records import (
 )
 from atonce.coordinator.decision import Topics
 from atonce.coordinator.group_config import GroupConfig
+from atonce.coordinator.patterns import BadPattern, compiled
 from atonce.coordinator.reconcile import flat, reconcile
 from atonce.coordinator.states import MemberState
 from atonce.coordinator.timers import Timers
@@ -118,8 +118,8 @@ class ConsumerRequests:
         )
         if request.regex:
             try:
-                re.compile(request.regex)
-            except re.error as error:
+                compiled(request.regex)
+            except BadPattern as error:
                 message = f"SubscribedTopicRegex `{request.regex}` is not a valid regular expression: {error}."
                 raise _Refused(ErrorCode.invalid_regular_expression, message) from error
 

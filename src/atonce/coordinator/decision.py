@@ -113,6 +113,8 @@ class WriteMarkers:
     commit: bool
     partitions: frozenset[TopicPartition]
     transaction_version: int
+    # One node, one leader for ever: our own markers carry a constant; an administrator's may come from before any.
+    coordinator_epoch: int = 0
 
 
 Effect = Answer | WriteMarkers

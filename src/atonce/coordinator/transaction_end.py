@@ -9,6 +9,10 @@ end, and one with the current epoch begins and ends a transaction of its own:
     CompleteAbort   same      aborts      INVALID   INVALID_TXN_STATE
     CompleteCommit  INVALID   aborts      same      INVALID_TXN_STATE
 
+While the markers of the last end are being written, a retry is told CONCURRENT_TRANSACTIONS. One with the current epoch
+has been told that the last transaction ended, and goes on: Kafka, whose markers are there within a millisecond, would
+fence it in that moment; here it is decided when they are (`Coordination.end_transaction` waits for them).
+
 Under v1 the epoch stays, a retry looks like the first, and only the same direction is answered alike.
 """
 
@@ -91,7 +95,7 @@ def _end_v2(
     if metadata.producer_id != producer.producer_id and not retry_of_last_epoch:
         return _error(ErrorCode.invalid_producer_id_mapping)
     if metadata.state in _PREPARING:
-        return _error(ErrorCode.concurrent_transactions if retry else ErrorCode.producer_fenced)
+        return _error(ErrorCode.concurrent_transactions if retry or current else ErrorCode.producer_fenced)
     completed = _COMPLETE.get(metadata.state)  # whether it committed; None if nothing was completed
     if not current and not (retry and completed is not None):
         return _error(ErrorCode.producer_fenced)

@@ -7,7 +7,6 @@ PrepareCommit or PrepareAbort, which last until the markers are written.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -21,6 +20,7 @@ from atonce.coordinator.decision import (
     TopicPartition,
     WriteMarkers,
 )
+from atonce.coordinator.patterns import Pattern
 from atonce.coordinator.producer_ids import ProducerIds
 from atonce.coordinator.states import TransactionState, check_transaction_transition
 from atonce.coordinator.timers import Timers
@@ -249,7 +249,7 @@ class TransactionCoordinator:
         producer_ids: frozenset[int] = frozenset(),
         states: frozenset[TransactionState] = frozenset(),
         longer_than_ms: int = -1,
-        pattern: re.Pattern[str] | None = None,
+        pattern: Pattern | None = None,
     ) -> list[TransactionMetadata]:
         """Empty sets, a negative duration and no pattern filter nothing."""
         tests: list[Callable[[TransactionMetadata], bool]] = []
@@ -260,7 +260,7 @@ class TransactionCoordinator:
         if longer_than_ms >= 0:
             tests.append(lambda m: now_ms - m.start_ms > longer_than_ms)
         if pattern is not None:
-            tests.append(lambda m: pattern.fullmatch(m.transactional_id) is not None)
+            tests.append(lambda m: pattern.matches(m.transactional_id))
         return [m for m in self._transactions.values() if all(test(m) for test in tests)]
 
     def unfinished(self) -> list[WriteMarkers]:

@@ -52,6 +52,13 @@ def compact(state: LogState, *, force: bool) -> bool:
         return True
 
 
+def compaction_due(state: LogState) -> bool:
+    """Whether `compact` would find something to do, without touching a file."""
+    with state.lock:
+        segments = [] if state.offline is not None else _cleanable(state)
+        return bool(segments) and _worth_it(state, segments, force=False)
+
+
 def _cleanable(state: LogState) -> list[Segment]:
     """Sealed, listed, wholly below the last stable offset, and older than `min.compaction.lag.ms`."""
     if not state.config.compacts:

@@ -30,6 +30,8 @@ def flush(state: LogState, *, checkpoint: bool = False) -> int:
             checkpoint = checkpoint or checkpoint_due(state)
             saved = (active, active.loaded_indexes().copy(), state.snapshot()) if checkpoint else None
         if target != state.flushed or rolled:
+            if state.flushed.offset == state.log_start_offset:
+                state.layout.keep_reserve()  # from now on there is something that retention may have to remove
             _sync_log(state, active, [segment for segment, _ in rolled])
             try:
                 state.point_file.advance(target)

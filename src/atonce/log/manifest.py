@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from atonce.errors import CorruptLogError
 from atonce.log.layout import MANIFEST, Layout
-from atonce.log.sealed_file import DamagedFile, read_sealed, write_sealed
+from atonce.log.sealed_file import DamagedFile, read_sealed, write_sealed, write_unsynced
 
 VERSION = 1
 
@@ -41,9 +41,15 @@ class Manifest:
 
     def save(self, layout: Layout) -> None:
         """Durable when this returns."""
-        text = json.dumps({"version": VERSION, **asdict(self)}, indent=1)
-        write_sealed(layout.storage, layout.path(MANIFEST), text.encode())
+        write_sealed(layout.storage, layout.path(MANIFEST), self._encoded())
         layout.sync()
+
+    def write(self, layout: Layout) -> None:
+        """A new file, not synced, which nobody relies on yet."""
+        write_unsynced(layout.storage, layout.path(MANIFEST), self._encoded())
+
+    def _encoded(self) -> bytes:
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=1).encode()
 
     @classmethod
     def load(cls, layout: Layout) -> Manifest | None:

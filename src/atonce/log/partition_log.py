@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from atonce.log import appending, compaction, flushing, reading, retention
 from atonce.log.config import LogConfig
-from atonce.log.recovery import open_log
+from atonce.log.recovery import open_log, prepare_log
 from atonce.log.results import (
     AppendOrigin,
     AppendResult,
@@ -49,6 +49,11 @@ class PartitionLog:
     def open(cls, storage: Storage, directory: str, config: LogConfig, clock: Clock) -> PartitionLog:
         """Create or recover. Raises `CorruptLogError` if something below the recovery point is missing or damaged."""
         return cls(open_log(storage, directory, config, clock))
+
+    @staticmethod
+    def prepare(storage: Storage, directory: str) -> None:
+        """Write the files of a new log without syncing them: `storage.sync_all()`, then `open`."""
+        prepare_log(storage, directory)
 
     # -- writing
 
@@ -274,6 +279,14 @@ class PartitionLog:
     def enforce_retention(self) -> int:
         """Delete whole segments by retention.ms, retention.bytes and log start offset; returns how many."""
         return retention.enforce_retention(self._state)
+
+    def retention_due(self) -> bool:
+        """Whether `enforce_retention` has something to do; cheap."""
+        return retention.retention_due(self._state)
+
+    def compaction_due(self) -> bool:
+        """Whether `compact` has something to do; cheap."""
+        return compaction.compaction_due(self._state)
 
     def compact(self, *, force: bool = False) -> bool:
         """Clean if the dirty part is large enough (`force`: if there is any); returns whether it did."""

@@ -32,6 +32,8 @@ from atonce.log.storage import Storage
 logger = logging.getLogger(__name__)
 
 UNKNOWN_END = 2**63 - 1
+# So much is replayed again at the next start rather than saved at this one.
+_REPLAYED_BYTES = 256 * 1024
 
 
 def open_log(storage: Storage, directory: str, config: LogConfig, clock: Clock) -> LogState:
@@ -50,6 +52,14 @@ def open_log(storage: Storage, directory: str, config: LogConfig, clock: Clock) 
     return _Recovery(layout, config, clock, manifest, point_file).run()
 
 
+def prepare_log(storage: Storage, directory: str) -> None:
+    """The files of a new log, unsynced: for many at once, which are opened after one sync of everything."""
+    layout = Layout(storage, directory)
+    storage.make_directory(directory)
+    RecoveryPointFile.write(layout, RecoveryPoint(0, 0, 0))
+    Manifest().write(layout)
+
+
 def _create(layout: Layout, config: LogConfig, clock: Clock, start: int, manifest: Manifest | None) -> LogState:
     """A new log, or one whose creation was interrupted: it holds nothing yet."""
     layout.storage.make_directory(layout.directory)
@@ -61,7 +71,6 @@ def _create(layout: Layout, config: LogConfig, clock: Clock, start: int, manifes
     segment = Segment.create(layout, start, clock(), config.index_interval_bytes)
     state = LogState(layout, config, clock, [segment], point_file, log_start_offset=start, checkpoint_offset=start)
     state.manifest().save(layout)
-    layout.keep_reserve()
     return state
 
 
@@ -86,6 +95,10 @@ class _Recovery:
         self.sealed: list[Segment] = []
         self.tail: list[Segment] = []
         self.cut = False
+        self.names_changed = False
+        # The state at the start of each segment after the first of the tail: what is before it may be deleted one day.
+        self.starts: list[Snapshot] = []
+        self.replayed_bytes = 0
 
     def run(self) -> LogState:
         self._complete_swaps()
@@ -105,10 +118,12 @@ class _Recovery:
         for name in storage.list(layout.directory):
             if name.endswith((TEMPORARY, CLEANED)):
                 storage.remove(layout.path(name))
+                self.names_changed = True
         listed = {entry.base_offset for entry in self.manifest.segments if entry.swap}
         for base in listed:
             layout.remove(base, *INDEXES)
         for base in layout.offsets(SWAP):
+            self.names_changed = True
             if base in listed:
                 storage.rename(layout.offset_path(base, SWAP), layout.offset_path(base, LOG))
             else:
@@ -139,9 +154,11 @@ class _Recovery:
         for base in self.layout.offsets(LOG):
             if base < begin and base not in listed:
                 self.layout.remove(base, LOG, SNAPSHOT, *INDEXES)
+                self.names_changed = True
             elif base not in listed:
                 tail.append(self._segment(base))
         if not tail:
+            self.names_changed = True
             tail.append(Segment.create(self.layout, begin, self.clock(), self.config.index_interval_bytes))
         if tail[0].base_offset != begin:
             raise self._corrupt(self.layout.offset_path(begin, LOG), 0, "the segment is missing")
@@ -213,6 +230,8 @@ class _Recovery:
                 if self.cut:
                     self.layout.remove(segment.base_offset, LOG, SNAPSHOT, *INDEXES)
                     continue
+                if segment in self.tail and segment.base_offset > snapshot.segment:
+                    self.starts.append(_start_of(state, segment))
                 self._replay_segment(state, segment, snapshot, point)
                 expected = segment.end_offset
             state.segments = [*state.segments, segment]
@@ -225,6 +244,7 @@ class _Recovery:
         position = snapshot.position if begins_inside else 0
         offset = snapshot.offset if begins_inside else segment.base_offset
         self._begin(segment, position, offset)
+        self.replayed_bytes += size - position
         now_ms = self.clock()
         try:
             for at, header, batch in segment.scan(position, size, offset, gaps=listed):
@@ -266,6 +286,10 @@ class _Recovery:
         layout, end = self.layout, state.end_point
         for segment in self.sealed:
             segment.rebuild = lambda lost: rebuilt_indexes(lost, lost.size, state.segments)
+        if self._is_settled(state, point, end):
+            state.bytes_since_checkpoint = self.replayed_bytes
+            self._let_in(state, end)
+            return
         for offset in layout.offsets(SNAPSHOT):
             if offset > end.offset:
                 layout.remove(offset, SNAPSHOT)
@@ -283,7 +307,19 @@ class _Recovery:
             listed = {segment.base_offset for segment in self.sealed}
             state.rolled = [(s, state.snapshot()) for s in state.segments[:-1] if s.base_offset not in listed]
         state.point_file.advance(end)
-        layout.keep_reserve()
+        if end.offset > state.log_start_offset:
+            layout.keep_reserve()
+        self._let_in(state, end)
+
+    def _is_settled(self, state: LogState, point: RecoveryPoint, end: RecoveryPoint) -> bool:
+        """All that is there was acknowledged, and little of it had to be replayed: nothing is written or synced.
+
+        Thousands of partitions are in this case when a broker starts again.
+        """
+        changed = self.cut or self.strict or self.names_changed or state.manifest() != self.manifest
+        return not changed and point == end == state.flushed and self.replayed_bytes < _REPLAYED_BYTES
+
+    def _let_in(self, state: LogState, end: RecoveryPoint) -> None:
         state.producers.high_watermark_moved(end.offset)
         state.epochs.truncate_start(state.log_start_offset)
 
@@ -291,6 +327,10 @@ class _Recovery:
         for segment in self.tail:
             if segment in state.segments[:-1]:
                 segment.loaded_indexes().save(self.layout, segment.base_offset, segment.size)
+        kept = {segment.base_offset for segment in state.segments}
+        for start in self.starts:
+            if start.segment in kept:
+                start.save(self.layout)
         manifest = state.manifest()
         if manifest != self.manifest or self.strict:
             manifest.save(self.layout)
@@ -303,6 +343,11 @@ class _Recovery:
             f"{path}: damaged at position {position}: {reason}. This lies below what was acknowledged, so the log is "
             f"not opened and nothing is cut; restore the file from a copy, or delete the topic"
         )
+
+
+def _start_of(state: LogState, segment: Segment) -> Snapshot:
+    entries = tuple(state.producers.entries.values())
+    return Snapshot(segment.base_offset, segment.base_offset, 0, tuple(state.epochs.entries), entries)
 
 
 def _rewrite(segment: Segment, start: int) -> None:

@@ -53,6 +53,11 @@ class RecoveryPointFile:
         layout.storage.rename(path + TEMPORARY, path)
         return cls(layout.storage.open(path), point)
 
+    @staticmethod
+    def write(layout: Layout, point: RecoveryPoint) -> None:
+        """A new file, not synced, which nobody relies on yet."""
+        layout.storage.open(layout.path(RECOVERY_POINT), create=True).pwrite(0, [_encode(point)])
+
     @classmethod
     def open(cls, layout: Layout) -> RecoveryPointFile | None:
         """None if there is none; CorruptLogError if it cannot be believed."""

@@ -51,6 +51,14 @@ def enforce_retention(state: LogState) -> int:
         return before - len(state.segments)
 
 
+def retention_due(state: LogState) -> bool:
+    """Whether `enforce_retention` would find something to do, without touching a file."""
+    with state.lock:
+        if state.offline is not None:
+            return False
+        return bool(_expired(state)) or state.segments[0].end_offset <= state.log_start_offset < state.log_end_offset
+
+
 def _expired(state: LogState) -> list[Segment]:
     """The segments at the front that retention gives up; nothing above the high watermark or an open transaction."""
     config, now_ms = state.config, state.clock()

@@ -11,7 +11,7 @@ import crc32c
 
 from atonce.errors import AtOnceError
 from atonce.log.layout import TEMPORARY
-from atonce.log.storage import Storage
+from atonce.log.storage import File, Storage
 
 _TRAILER = struct.Struct(">II")
 _MAGIC = 0x41744F31  # "AtO1"
@@ -25,10 +25,15 @@ def write_sealed(storage: Storage, path: str, payload: bytes) -> None:
     """Replace the file by `payload`."""
     temporary = path + TEMPORARY
     storage.remove(temporary)
-    file = storage.open(temporary, create=True)
-    file.pwrite(0, [payload, _TRAILER.pack(crc32c.crc32c(payload), _MAGIC)])
-    file.sync()
+    write_unsynced(storage, temporary, payload).sync()
     storage.rename(temporary, path)
+
+
+def write_unsynced(storage: Storage, path: str, payload: bytes) -> File:
+    """A file that is not there yet."""
+    file = storage.open(path, create=True)
+    file.pwrite(0, [payload, _TRAILER.pack(crc32c.crc32c(payload), _MAGIC)])
+    return file
 
 
 def read_sealed(storage: Storage, path: str) -> bytes | None:

@@ -5,16 +5,27 @@ nobody may believe anything about what was written to it since the last one (the
 A new, renamed or removed name is durable only after `sync_directory` on the directory that holds it.
 """
 
+# Thousands of files at a start: a Path costs more than the call.
+# ruff: noqa: PTH103, PTH104, PTH108, PTH110, PTH116, PTH208
+
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakValueDictionary
+
+from atonce.log.descriptors import Descriptors, Handle
 
 Buffer = bytes | bytearray | memoryview
+
+_MODE = 0o644
 
 
 class File(Protocol):
@@ -35,9 +46,6 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def size(self) -> int: ...
-
-    def fileno(self) -> int:
-        """A descriptor for sendfile and the like; valid as long as this object is referenced."""
 
 
 class Storage(Protocol):
@@ -65,14 +73,17 @@ class Storage(Protocol):
     def remove_directory(self, path: str) -> None:
         """With everything in it; no error if it is not there."""
 
+    def sync_all(self) -> None:
+        """Everything that was written below the root is on disk when this returns; for many new files at once."""
+
 
 class DiskFile:
-    """A file descriptor that closes itself when the last slice that refers to it is gone."""
+    """A file that is opened when it is used; see `descriptors.py`."""
 
-    __slots__ = ("_fd", "_path")
+    __slots__ = ("__weakref__", "_handle", "_path")
 
-    def __init__(self, fd: int, path: str) -> None:
-        self._fd = fd
+    def __init__(self, handle: Handle, path: str) -> None:
+        self._handle = handle
         self._path = path
 
     @property
@@ -80,81 +91,166 @@ class DiskFile:
         return self._path
 
     def pread(self, position: int, length: int) -> bytes:
-        data = os.pread(self._fd, length, position)
-        if len(data) == length or not data:
-            return data
-        parts = [data]
-        got = len(data)
-        while got < length:
-            data = os.pread(self._fd, length - got, position + got)
-            if not data:
-                break
-            parts.append(data)
-            got += len(data)
-        return b"".join(parts)
+        handle = self._handle
+        fd = handle.descriptors.hold(handle)
+        try:
+            data = os.pread(fd, length, position)
+            if len(data) == length or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < length:
+                data = os.pread(fd, length - got, position + got)
+                if not data:
+                    break
+                parts.append(data)
+                got += len(data)
+            return b"".join(parts)
+        finally:
+            handle.descriptors.release(handle)
 
     def pwrite(self, position: int, buffers: Sequence[Buffer]) -> int:
         total = sum(len(part) for part in buffers)
-        written = os.pwritev(self._fd, buffers, position)
-        while written < total:
-            rest = memoryview(b"".join(buffers))[written:]
-            count = os.pwrite(self._fd, rest, position + written)
-            if count == 0:
-                raise OSError(f"{self._path}: wrote {written} of {total} bytes at {position}")
-            written += count
+        handle = self._handle
+        fd = handle.descriptors.hold(handle)
+        try:
+            handle.dirty = True
+            written = os.pwritev(fd, buffers, position)
+            while written < total:
+                rest = memoryview(b"".join(buffers))[written:]
+                count = os.pwrite(fd, rest, position + written)
+                if count == 0:
+                    raise OSError(f"{self._path}: wrote {written} of {total} bytes at {position}")
+                written += count
+        finally:
+            handle.descriptors.release(handle)
         return total
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        handle = self._handle
+        fd = handle.descriptors.hold(handle)
+        try:
+            handle.dirty = False  # before the sync: what is written while it runs is not covered by it
+            failed, handle.failed = handle.failed, None
+            if failed is not None:
+                raise failed
+            os.fdatasync(fd)
+            if not handle.kept and os.fstat(fd).st_nlink == 0:
+                raise OSError(errno.ENOENT, "the file was removed while the broker used it", self._path)
+        finally:
+            handle.descriptors.release(handle)
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        handle = self._handle
+        fd = handle.descriptors.hold(handle)
+        try:
+            handle.dirty = True
+            os.ftruncate(fd, size)
+        finally:
+            handle.descriptors.release(handle)
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        handle = self._handle
+        if handle.fd < 0:
+            return os.stat(handle.path).st_size
+        fd = handle.descriptors.hold(handle)
+        try:
+            return os.fstat(fd).st_size
+        finally:
+            handle.descriptors.release(handle)
 
-    def fileno(self) -> int:
-        return self._fd
+    def moved(self, full: str, path: str) -> None:
+        self._handle.path, self._path = full, path
+
+    def keep_open(self) -> None:
+        self._handle.descriptors.keep_open(self._handle)
 
     def __del__(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            os.close(self._fd)
+        self._handle.descriptors.drop(self._handle)
 
 
 class DiskStorage:
     """Files below one directory of the real file system."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, descriptors: Descriptors | None = None) -> None:
         self.root = root
+        self._prefix = str(root)
+        self._descriptors = Descriptors() if descriptors is None else descriptors
+        self._lock = threading.RLock()
+        # Those that someone holds, by path: one object per file, so that it can be told when its name changes.
+        self._files: WeakValueDictionary[str, DiskFile] = WeakValueDictionary()
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return DiskFile(os.open(self.root / path, flags, 0o644), path)
+        with self._lock:
+            known = self._files.get(path)
+            if known is not None and (create or self.exists(path)):
+                return known
+            full = self._full(path)
+            handle = self._descriptors.create(full, _MODE) if create else self._descriptors.find(full)
+            made = DiskFile(handle, path)
+            self._files[path] = made
+            return made
 
     def exists(self, path: str) -> bool:
-        return (self.root / path).exists()
+        return os.path.exists(self._full(path))
 
     def list(self, directory: str = "") -> list[str]:
         try:
-            return sorted(entry.name for entry in (self.root / directory).iterdir())
+            return sorted(os.listdir(self._full(directory)))
         except FileNotFoundError:
             return []
 
     def make_directory(self, path: str) -> None:
-        (self.root / path).mkdir(parents=True, exist_ok=True)
+        os.makedirs(self._full(path), exist_ok=True)
 
     def sync_directory(self, path: str = "") -> None:
-        fd = os.open(self.root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(self._full(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
     def rename(self, old: str, new: str) -> None:
-        (self.root / old).rename(self.root / new)
+        with self._lock:
+            self._forget(new)
+            os.rename(self._full(old), self._full(new))
+            moved = self._files.pop(old, None)
+            if moved is not None:
+                moved.moved(self._full(new), new)
+                self._files[new] = moved
 
     def remove(self, path: str) -> None:
-        (self.root / path).unlink(missing_ok=True)
+        with self._lock:
+            self._forget(path)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._full(path))
 
     def remove_directory(self, path: str) -> None:
-        shutil.rmtree(self.root / path, ignore_errors=True)
+        shutil.rmtree(self._full(path), ignore_errors=True)
+
+    def sync_all(self) -> None:
+        """Everything that was written below the root is on disk when this returns; for many new files at once."""
+        fd = os.open(self._prefix, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sync_file_system(fd)
+        finally:
+            os.close(fd)
+
+    def _forget(self, path: str) -> None:
+        known = self._files.pop(path, None)
+        if known is not None:
+            known.keep_open()
+
+    def _full(self, path: str) -> str:
+        return f"{self._prefix}/{path}" if path else self._prefix
+
+
+def sync_file_system(fd: int) -> None:
+    """syncfs where there is one; it reports what could not be written since Linux 5.8."""
+    try:
+        syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):
+        os.sync()
+        return
+    if syncfs(fd) != 0:
+        raise OSError(ctypes.get_errno(), "syncfs failed")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atonce.errors import UnreachableError, UsageError
-from atonce.guarantee import SinkTraits
+from atonce.guarantee import Guarantee, SinkTraits
 from atonce.sinks.contract import Identity, OpenSink
 from atonce.sinks.sql_options import TableOptions
 
@@ -83,12 +83,14 @@ class Postgres(TableOptions):
     def check(self) -> None:
         import psycopg
 
+        from atonce.sinks.postgres_durability import refuse_forgotten_tables
         from atonce.sinks.postgres_names import qualified
         from atonce.sinks.postgres_store import connect
 
         where = self.where
         try:
             with connect(self.url) as connection:
+                refuse_forgotten_tables(connection, self._kept_in(), where)
                 found = connection.execute("SELECT to_regclass(%s)", (qualified(self.table),)).fetchone()
         except psycopg.Error as error:
             raise UnreachableError(
@@ -100,6 +102,29 @@ class Postgres(TableOptions):
                 f"table {self.table} does not exist at {where}. Next: create it, or set create=True to have it made "
                 "from the schema of the rows."
             )
+
+    def durability(self, level: Guarantee) -> list[str]:
+        """What the server may forget, one line each; `UsageError` where the level promises that it does not."""
+        from atonce.sinks.postgres_durability import settings_that_forget
+        from atonce.sinks.postgres_store import connect
+
+        with connect(self.url) as connection:
+            return settings_that_forget(connection, self.where, level)
+
+    def _kept_in(self) -> list[str]:
+        """Every table that a delivery writes to."""
+        from atonce.ledger.sql import TABLE
+        from atonce.sinks.postgres_merge import deleted_table
+        from atonce.sinks.postgres_names import beside, qualified
+
+        name = self.table.rpartition(".")[2]
+        return [
+            qualified(self.table),
+            beside(self.table, TABLE),
+            beside(self.table, f"atonce_seen_{name}"),
+            deleted_table(self.table),
+            qualified(self.dead_letter or f"{self.table}_dead_letter"),
+        ]
 
     def open(self, identity: Identity, spark: Any) -> OpenSink:
         from atonce.ledger.sql import TABLE, SqlLedger

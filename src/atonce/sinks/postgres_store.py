@@ -15,13 +15,14 @@ from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedEr
 from atonce.ledger.sql import SqlLedger
 from atonce.sinks.arrow_job import ArrowJobs, parsed
 from atonce.sinks.contract import Batch, Identity
+from atonce.sinks.driver_door import Place
 from atonce.sinks.postgres_fused import FusedTask
 from atonce.sinks.postgres_merge import create_deleted, create_seen
 from atonce.sinks.postgres_names import qualified
 from atonce.sinks.postgres_rows import Copied, copy_rows, copy_task, refuses_row, words
 from atonce.sinks.postgres_staging import merge, newest_and_now, prune_deleted, prune_seen, put_aside
 from atonce.sinks.postgres_target import Target, resolve
-from atonce.sinks.sql_intake import RESULT_SCHEMA, new_secret
+from atonce.sinks.sql_intake import RESULT_SCHEMA
 from atonce.sinks.sql_job import require_input_order
 from atonce.sinks.sql_memory import MemoryClock
 
@@ -42,6 +43,9 @@ _SESSION = (
 )
 _CREATE_LOCK = 0x41744F6E6365
 """Advisory lock held while a table of ours is made: two CREATE … IF NOT EXISTS at once can collide."""
+_REFUSED_AT_COMMIT = ("22", "23", "44", "P0")
+"""Classes of errors that deferred constraints and triggers raise."""
+_ROLLED_BACK = ("40001", "40002", "40P01", "25P02")
 _MERGE_MEMORY = "64MB"
 
 
@@ -77,7 +81,7 @@ class PostgresStore:
         self._spark = spark
         self._numbers = MemoryClock(sink.keep_s)
         self._deletions = MemoryClock(sink.deletes_keep_s)
-        self._secret = new_secret()
+        self._secret = Place.of(spark).new_secret()
         self._jobs = ArrowJobs()
         self._fused: tuple[Target, Any] | None = None
 
@@ -94,7 +98,7 @@ class PostgresStore:
         try:
             answer = connection.execute("COMMIT").statusmessage
         except psycopg.Error as error:
-            if connection.broken or connection.closed or error.sqlstate is None:
+            if connection.broken or connection.closed or not _certainly_failed(error.sqlstate):
                 raise OutcomeUnknown(f"the answer to COMMIT was lost: {words(error)}") from error
             raise
         if answer != "COMMIT":
@@ -112,6 +116,9 @@ class PostgresStore:
         if not _there(connection, ledger.table):
             self._lock_for_create(connection)
             ledger.create(connection)
+        if ledger.is_older(connection):
+            self._lock_for_create(connection)
+            self._carry_over(connection, ledger)
 
     def accepts(self, connection: psycopg.Connection[Any], schema: Any) -> None:
         self.target(connection, schema)
@@ -220,8 +227,24 @@ class PostgresStore:
             prune_deleted(connection, target, oldest)
         return now
 
+    def _carry_over(self, connection: psycopg.Connection[Any], ledger: SqlLedger) -> None:
+        if not ledger.is_older(connection):
+            return  # another pipeline did it while we waited for the lock
+        try:
+            ledger.carry_over(connection)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise RefusedError(
+                f"the ledger's table {ledger.table} at {self._sink.where} is of an older version, and this user may "
+                f"not extend it ({words(error)}). Next: let its owner run: {ledger.carry_over_sql}"
+            ) from error
+
     def _lock_for_create(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
+
+
+def _certainly_failed(sqlstate: str | None) -> bool:
+    """Errors at COMMIT that mean it did not take place. Any other is unknown: to ask the ledger is never wrong."""
+    return sqlstate is not None and (sqlstate[:2] in _REFUSED_AT_COMMIT or sqlstate in _ROLLED_BACK)
 
 
 def _there(connection: psycopg.Connection[Any], quoted_table: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from atonce.errors import AtOnceError
+from atonce.errors import AtOnceError, AttemptAborted
 from atonce.sinks.errand import taken
 from atonce.sinks.sql_bad_rows import POSITION, bad_row, rows_at
 from atonce.sinks.sql_intake import BAD, DEAD, WHY, Feed
@@ -44,7 +44,7 @@ def stream(secret: str, batches: Iterator[Any], rows_per_frame: int, send: Send)
                 seen += piece.num_rows
         feed.finish()
     except AtOnceError as error:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(AttemptAborted):
             feed.send(WHY, named(error).encode())
         raise
     finally:

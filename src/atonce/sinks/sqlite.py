@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from atonce.errors import UnreachableError, UsageError
-from atonce.guarantee import SinkTraits
+from atonce.guarantee import Guarantee, SinkTraits
+from atonce.local.file_systems import IN_MEMORY, NETWORK, kind_of
 from atonce.sinks.contract import Identity, OpenSink
 from atonce.sinks.sql_options import TableOptions
 
@@ -45,7 +46,7 @@ class SQLite(TableOptions):
     def __post_init__(self) -> None:
         if not self.table or not str(self.path):
             raise UsageError("SQLite needs a path and a table")
-        if str(self.path) == ":memory:":
+        if str(self.path) == ":memory:" or str(self.path).startswith("file:"):
             raise UsageError("SQLite needs a file: progress kept in memory would not survive the process")
         self.check_options()
 
@@ -57,7 +58,7 @@ class SQLite(TableOptions):
             fenced=True,
             ledger=f"the row of the pipeline in atonce_ledger, in {self.path}",
             why="rows and progress are written in one transaction of the file, fenced by the ledger's owner epoch",
-            needs=(*self.needs(self.table), "a local disk: SQLite's locks do not hold on network file systems"),
+            needs=self.needs(self.table),
         )
 
     def describe(self) -> str:
@@ -70,16 +71,33 @@ class SQLite(TableOptions):
         folder = Path(self.path).parent
         if not folder.is_dir():
             raise UsageError(f"the directory {folder} of the SQLite file {self.path} does not exist. Next: create it.")
+        kind = kind_of(folder)
+        if kind in NETWORK:
+            raise UsageError(
+                f"{self.path} is on a network file system ({kind}), where SQLite's locks do not hold, so an older "
+                "instance could not be kept from writing. Next: use a local disk."
+            )
         try:
             connection = connect(str(self.path))
             try:
                 found = table_columns(connection, self.table)
+                mode = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
             finally:
                 connection.close()
         except sqlite3.Error as error:
             raise UnreachableError(f"{self.path} cannot be used as a SQLite database: {error}") from None
+        if mode in ("off", "memory"):
+            raise UsageError(
+                f"{self.path} has journal_mode={mode}, which cannot be changed here: a crash in the middle of a commit "
+                "would tear it. Next: use a file whose journal_mode can be WAL."
+            )
         if not found and not self.create:
             raise UsageError(f"table {self.table} does not exist in {self.path}. Next: create it, or set create=True.")
+
+    def durability(self, level: Guarantee) -> list[str]:
+        """What the file may forget, one line each."""
+        kind = kind_of(Path(self.path).parent)
+        return [f"{self.path} is on {kind}: in memory, and gone with a reboot"] if kind in IN_MEMORY else []
 
     def open(self, identity: Identity, spark: Any) -> OpenSink:
         from atonce.ledger.sql import SqlLedger

@@ -14,9 +14,10 @@ from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedEr
 from atonce.ledger.sql import SqlLedger
 from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch, Identity
+from atonce.sinks.driver_door import Place
 from atonce.sinks.sql_arrow_task import ArrowTask
 from atonce.sinks.sql_bad_rows import DEAD_LETTER_COLUMNS, bad_row, dead_letter_values, undeliverable
-from atonce.sinks.sql_intake import Intake, new_secret
+from atonce.sinks.sql_intake import Intake
 from atonce.sinks.sql_job import require_input_order, run_into
 from atonce.sinks.sql_memory import MemoryClock
 from atonce.sinks.sql_task import Deletes
@@ -65,7 +66,7 @@ class SqliteStore:
         self._sink = sink
         self._pipeline = identity.name
         self._spark = spark
-        self._secret = new_secret()
+        self._secret = Place.of(spark).new_secret()
         self._jobs = ArrowJobs()
         self._numbers = MemoryClock(sink.keep_s)
         self._deletions = MemoryClock(sink.deletes_keep_s)
@@ -97,6 +98,8 @@ class SqliteStore:
 
     def prepare(self, connection: sqlite3.Connection, ledger: SqlLedger) -> None:
         ledger.create(connection)
+        if ledger.is_older(connection):
+            ledger.carry_over(connection)
 
     def accepts(self, connection: sqlite3.Connection, schema: Any) -> None:
         self.target(connection, schema)

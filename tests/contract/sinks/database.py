@@ -91,9 +91,13 @@ def batch(df: Any, number: int, watch: Callable[..., None] = unwatched, *, order
     return Batch(df=df, plan=plan(number, ordered=ordered), watch=watch)
 
 
-def progress(who: Identity, number: int, sequence: int = 0) -> Progress:
+def progress(who: Identity, number: int, sequence: int | None = None) -> Progress:
     return Progress(
-        instance=who.instance, query_id="q", batch_id=number, positions={"t/0": number * 10 + 10}, sequence=sequence
+        instance=who.instance,
+        query_id="q",
+        batch_id=number,
+        positions={"t/0": number * 10 + 10},
+        sequence=number + 1 if sequence is None else sequence,
     )
 
 

@@ -35,7 +35,7 @@ from tests.crash.broker.load import (
 
 # Segments roll and journals are compacted all the time, so that kills hit those moments too.
 BUSY = {
-    "log.segment.bytes": 200_000,
+    "internal.segment.bytes": 200_000,
     "offsets.topic.segment.bytes": 20_000,
     "transaction.state.log.segment.bytes": 20_000,
     "log.cleaner.backoff.ms": 200,

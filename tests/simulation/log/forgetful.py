@@ -92,6 +92,11 @@ class ForgetfulStorage:
         for name in [name for name in self.names if name.startswith(path + "/")]:
             self.remove(name)
 
+    def sync_all(self) -> None:
+        self.sync_directory()
+        for path, inode in self.names.items():
+            ForgetfulFile(self, path, inode).sync()
+
     def _assign(self, *changes: tuple[str, Inode | None]) -> None:
         for name, inode in changes:
             _put(self.names, name, inode)
@@ -224,6 +229,3 @@ class ForgetfulFile:
 
     def size(self) -> int:
         return len(self._inode.current)
-
-    def fileno(self) -> int:
-        raise OSError("a file in memory has no descriptor")

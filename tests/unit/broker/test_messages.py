@@ -20,7 +20,9 @@ from atonce.broker.messages import (
     read_request,
     reply,
 )
+from atonce.broker.produce_wire import read_produce
 from atonce.broker.router import routes
+from atonce.broker.shape import MOST_ELEMENTS
 from atonce.errors import InvariantError
 
 
@@ -58,6 +60,46 @@ def test_frame_cut_inside_its_header_is_refused(length: int) -> None:
     data = frame(3, 13, b"", True)[:length]
     with pytest.raises(MalformedRequest):
         read_request(read_header(data), data)
+
+
+def test_null_where_there_must_be_an_array_is_refused() -> None:
+    """Kafka closes the connection as well; a handler never sees it."""
+    for data in (frame(42, 0, b"\xff\xff\xff\xff", False), frame(42, 2, b"\0\0", True)):
+        with pytest.raises(MalformedRequest, match="a null"):
+            read_request(read_header(data), data)
+    nullable = frame(3, 1, b"\xff\xff\xff\xff", False)
+    assert read_request(read_header(nullable), nullable).topics is None
+
+
+def test_null_where_there_must_be_a_string_is_refused_inside_arrays_too() -> None:
+    for data in (frame(10, 0, b"\xff\xff", False), frame(42, 2, b"\x02\0\0", True)):
+        with pytest.raises(MalformedRequest, match="a null"):
+            read_request(read_header(data), data)
+
+
+def test_elements_are_counted_over_all_arrays_and_unknown_tags_with_them() -> None:
+    half = MOST_ELEMENTS // 2 + 1
+    topic = struct.pack(">h", 1) + b"t" + struct.pack(">i", half) + b"\0" * 4 * half
+    data = frame(24, 0, b"\0\0" + b"\0" * 10 + struct.pack(">i", 2) + topic * 2, False)
+    with pytest.raises(MalformedRequest, match="elements more"):
+        read_request(read_header(data), data)
+    data = frame(42, 2, b"\x01" + b"\xd1\x86\x03" + b"\x7f\0" * (MOST_ELEMENTS + 1), True)
+    with pytest.raises(MalformedRequest, match="elements more"):
+        read_request(read_header(data), data)
+
+
+def test_header_with_thousands_of_tags_is_refused() -> None:
+    data = struct.pack(">hhih", 3, 13, 7, -1) + b"\xe8\x07" + b"\x7f\0" * 1000
+    with pytest.raises(MalformedRequest, match="elements more"):
+        read_header(data)
+
+
+def test_produce_counts_its_elements() -> None:
+    topic = struct.pack(">hi", 0, 0)
+    count = MOST_ELEMENTS + 1
+    data = struct.pack(">hhi", -1, 1, 10) + struct.pack(">i", count) + topic * count
+    with pytest.raises(MalformedRequest, match="elements more"):
+        read_produce(7, data, 0)
 
 
 def _sample(entity: type, rng: random.Random, depth: int = 0) -> object:

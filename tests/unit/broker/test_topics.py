@@ -106,7 +106,7 @@ def test_crash_after_the_list_forgot_a_topic_removes_its_data_at_the_next_start(
         with monkeypatch.context() as patched:
             patched.setattr(first, "_discard", _crash)
             with pytest.raises(Crash):
-                await first.delete(made)
+                await first.delete_many([made])
         again = topics(scratch, pool)
         assert again.get("a") is None and list((scratch / "logs").iterdir()) == []
         new = await again.create("a", 2, {})

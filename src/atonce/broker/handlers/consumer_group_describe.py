@@ -10,6 +10,7 @@ from typing import Any
 from atonce.broker.context import Context
 from atonce.broker.handlers.describe_groups import ALL_OPERATIONS
 from atonce.broker.messages import ErrorCode
+from atonce.broker.pace import once, paced
 from atonce.coordinator.consumer import ConsumerGroup
 from atonce.coordinator.consumer_records import Assignment
 
@@ -21,7 +22,7 @@ _CLASSIC_MEMBER, _NEW_PROTOCOL_MEMBER = 0, 1
 
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
-    described = [_describe(broker, group_id) for group_id in request.group_ids]
+    described = [_describe(broker, group_id) async for group_id in paced(once(request.group_ids))]
     if request.include_authorized_operations:
         for group in described:
             if group["error_code"] is ErrorCode.none:

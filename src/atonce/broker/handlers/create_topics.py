@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from atonce.broker.config import TOPIC, BadSetting, text_of
+from atonce.broker.config import TOPIC, BadSetting, is_shown, text_of
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
+from atonce.broker.pace import paced
 from atonce.broker.settings import checked_topic_settings
-from atonce.broker.topics import MAX_PARTITIONS, Topic, TopicRefused
+from atonce.broker.topics import MAX_PARTITIONS, NewTopic, TopicRefused
 
 if TYPE_CHECKING:
     from atonce.broker.broker import BrokerState
@@ -25,40 +26,51 @@ MAX_VERSION = 7
 
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     named = Counter(str(topic.name) for topic in request.topics)
-    results = []
-    for wanted in request.topics:
+    answers: dict[str, dict[str, Any]] = {}
+    new: list[NewTopic] = []
+    async for wanted in paced(request.topics):
         name = str(wanted.name)
         if named[name] > 1:
-            refused = TopicRefused(ErrorCode.invalid_request, f"Duplicate topic name: {name}")
-            results.append(_refused(name, refused.code, str(refused)))
+            # Kafka names it once in its answer.
+            answers[name] = _refused(name, ErrorCode.invalid_request, f"Duplicate topic name: {name}")
             continue
         try:
-            results.append(await _create(broker, wanted, validate_only=bool(request.validate_only)))
+            topic, replicas = _checked(broker, wanted)
         except TopicRefused as error:
-            results.append(_refused(name, error.code, str(error)))
+            answers[name] = _refused(name, error.code, str(error))
         except BadSetting as error:
-            results.append(_refused(name, ErrorCode.invalid_config, str(error)))
-        except OSError as error:
-            results.append(_refused(name, ErrorCode.kafka_storage_error, str(error)))
-    return context.reply(topics=results)
+            answers[name] = _refused(name, ErrorCode.invalid_config, str(error))
+        else:
+            new.append(topic)
+            answers[name] = _made(broker, topic, replicas)
+    if not request.validate_only:
+        for name, made in (await broker.topics.create_many(new)).items():
+            if isinstance(made, TopicRefused):
+                answers[name] = _refused(name, made.code, str(made))
+            elif isinstance(made, OSError):
+                answers[name] = _refused(name, ErrorCode.kafka_storage_error, str(made))
+            else:
+                answers[name]["topic_id"] = made.topic_id
+    return context.reply(topics=list(answers.values()))
 
 
-async def _create(broker: BrokerState, wanted: Any, *, validate_only: bool) -> dict[str, Any]:
+def _checked(broker: BrokerState, wanted: Any) -> tuple[NewTopic, int]:
+    """The topic that is asked for, and its replicas."""
     name = str(wanted.name)
     broker.topics.check_new(name)
     count, replicas = _placement(broker, wanted)
-    overrides = {config.name: config.value for config in wanted.configs}
-    checked = checked_topic_settings(overrides)
-    topic: Topic | None = None
-    if not validate_only:
-        topic = await broker.topics.create(name, count, checked)
+    broker.topics.check_room(count)
+    return NewTopic(name, count, checked_topic_settings({one.name: one.value for one in wanted.configs})), replicas
+
+
+def _made(broker: BrokerState, topic: NewTopic, replicas: int) -> dict[str, Any]:
     return {
-        "name": name,
-        "topic_id": topic.topic_id if topic is not None else None,
+        "name": topic.name,
+        "topic_id": None,
         "error_code": ErrorCode.none,
-        "num_partitions": count,
+        "num_partitions": topic.partitions,
         "replication_factor": replicas,
-        "configs": [_config(broker, setting.name, checked) for setting in TOPIC],
+        "configs": [_config(broker, setting.name, topic.overrides) for setting in TOPIC if is_shown(setting, ())],
     }
 
 

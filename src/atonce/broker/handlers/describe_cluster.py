@@ -30,7 +30,7 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
         endpoint_type=_BROKERS,
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
-        brokers=[{"broker_id": broker.node_id, "host": broker.host, "port": broker.port}],
+        brokers=[{"broker_id": broker.node_id, "host": context.host, "port": context.port}],
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
         else NOT_ASKED,

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from atonce.broker.alter import BROKER_RESOURCE, ConfigRefused, find_resource
-from atonce.broker.config import BROKER, TOPIC, Setting, text_of
+from atonce.broker.config import BROKER, TOPIC, Kind, Setting, is_shown, text_of
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
+from atonce.broker.pace import paced
 from atonce.broker.settings import InForce
 
 if TYPE_CHECKING:
@@ -21,14 +22,15 @@ MAX_VERSION = 4
 
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     results = []
-    for resource in request.resources:
+    resources = {(one.resource_type, one.resource_name): one for one in request.resources}
+    async for resource in paced(resources.values()):
         answer: dict[str, Any] = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
         try:
             found = _in_force(broker, resource)
         except ConfigRefused as error:
             results.append({**answer, "error_code": error.code, "error_message": str(error)})
             continue
-        names = resource.configuration_keys
+        names = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
         shown = [
             _shown(one, resource.resource_type, request) for one in found if names is None or one.setting.name in names
         ]
@@ -39,22 +41,27 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
 def _in_force(broker: BrokerState, resource: Any) -> Iterable[InForce]:
     topic = find_resource(broker, resource.resource_type, resource.resource_name)
     if topic is not None:
-        return [broker.settings.describe_topic(setting.name, topic.overrides) for setting in TOPIC]
+        shown = [setting.name for setting in TOPIC if is_shown(setting, topic.overrides)]
+        return [broker.settings.describe_topic(name, topic.overrides) for name in shown]
     if resource.resource_name == "":
         # The cluster's defaults: only what was set while running.
         return [broker.settings.describe(name) for name in broker.settings.dynamic]
-    return [broker.settings.describe(setting.name) for setting in BROKER]
+    return [broker.settings.describe(setting.name) for setting in BROKER if is_shown(setting, ())]
 
 
 def _shown(one: InForce, resource_type: int, request: Any) -> dict[str, Any]:
     setting: Setting = one.setting
-    synonyms = [{"name": name, "value": text_of(value), "source": int(source)} for name, value, source in one.synonyms]
+    secret = setting.kind is Kind.PASSWORD
+    synonyms = [
+        {"name": name, "value": None if secret else text_of(value), "source": int(source)}
+        for name, value, source in one.synonyms
+    ]
     return {
         "name": setting.name,
-        "value": text_of(one.value),
+        "value": None if secret else text_of(one.value),
         "read_only": resource_type == BROKER_RESOURCE and not setting.dynamic,
         "config_source": int(one.source),
-        "is_sensitive": False,
+        "is_sensitive": secret,
         "synonyms": synonyms if request.include_synonyms else [],
         "config_type": setting.kind.value,
         "documentation": setting.doc if getattr(request, "include_documentation", False) else None,

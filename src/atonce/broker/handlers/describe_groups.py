@@ -9,6 +9,7 @@ from typing import Any
 
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
+from atonce.broker.pace import once, paced
 from atonce.coordinator.classic import ClassicGroup
 from atonce.coordinator.states import ClassicState
 
@@ -23,7 +24,7 @@ ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
     groups = broker.coordination.groups
-    described = [_describe(groups, context, group_id) for group_id in request.groups]
+    described = [_describe(groups, context, group_id) async for group_id in paced(once(request.groups))]
     if getattr(request, "include_authorized_operations", False):
         for group in described:
             if group["error_code"] is ErrorCode.none:

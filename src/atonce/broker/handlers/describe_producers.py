@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
+from atonce.broker.pace import once_each, paced
 
 if TYPE_CHECKING:
     from atonce.broker.broker import BrokerState
@@ -18,11 +19,8 @@ MAX_VERSION = 0
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     return context.reply(
         topics=[
-            {
-                "name": topic.name,
-                "partitions": [_one(broker, str(topic.name), index) for index in topic.partition_indexes],
-            }
-            for topic in request.topics
+            {"name": name, "partitions": [_one(broker, name, index) async for index in paced(indexes)]}
+            for name, indexes in once_each(request.topics, "name", "partition_indexes")
         ]
     )
 

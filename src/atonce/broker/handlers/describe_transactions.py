@@ -7,6 +7,7 @@ from typing import Any
 
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
+from atonce.broker.pace import once, paced
 
 API_KEY = 65
 MIN_VERSION = 0
@@ -16,7 +17,8 @@ _NO_TIME = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) - datetime.timedel
 
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
-    return context.reply(transaction_states=[_describe(broker, name) for name in request.transactional_ids])
+    names = paced(once(request.transactional_ids))
+    return context.reply(transaction_states=[_describe(broker, name) async for name in names])
 
 
 def _describe(broker: Any, transactional_id: str) -> dict[str, Any]:

@@ -20,14 +20,11 @@ MAX_VERSION = 5
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
     try:
-        answer = await broker.coordination.transaction(
-            lambda now_ms: broker.coordination.transactions.end_txn(
-                now_ms,
-                request.transactional_id,
-                ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
-                commit=request.committed,
-                transaction_version=2 if context.version >= 5 else 1,
-            )
+        answer = await broker.coordination.end_transaction(
+            request.transactional_id,
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            commit=request.committed,
+            transaction_version=2 if context.version >= 5 else 1,
         )
     except StorageFailed:
         return context.reply(error_code=ErrorCode.coordinator_not_available)

@@ -9,6 +9,7 @@ from typing import Any
 
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
+from atonce.broker.pace import paced
 
 API_KEY = 10
 MIN_VERSION = 0
@@ -20,7 +21,7 @@ _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 async def handle(broker: Any, context: Context, request: Any) -> Any:
     key_type = getattr(request, "key_type", _GROUP)
     keys = request.coordinator_keys if context.version >= 4 else (request.key,)
-    coordinators = [_find(broker, key_type, key) for key in keys]
+    coordinators = [_find(broker, context, key_type, key) async for key in paced(keys)]
     if context.version >= 4:
         return context.reply(coordinators=coordinators)
     (found,) = coordinators
@@ -28,7 +29,7 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
     return context.reply(**{name: v for name, v in found.items() if name != "key"} | {"error_message": message})
 
 
-def _find(broker: Any, key_type: int, key: str) -> dict[str, Any]:
+def _find(broker: Any, context: Context, key_type: int, key: str) -> dict[str, Any]:
     if key_type not in (_GROUP, _TRANSACTION):
         message = "share groups are not supported" if key_type == _SHARE else f"unknown key type {key_type}"
         return {
@@ -44,6 +45,6 @@ def _find(broker: Any, key_type: int, key: str) -> dict[str, Any]:
         "error_code": ErrorCode.none,
         "error_message": "",
         "node_id": broker.node_id,
-        "host": broker.host,
-        "port": broker.port,
+        "host": context.host,
+        "port": context.port,
     }

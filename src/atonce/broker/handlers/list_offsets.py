@@ -7,10 +7,14 @@ same as earliest here), latest tiered -5 and earliest pending upload -6 (there i
 
 from __future__ import annotations
 
+import asyncio
+import functools
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
+from atonce.broker.pace import paced
 from atonce.broker.partition import Partition
 from atonce.log.errors import LogError
 from atonce.log.results import TimestampOffset
@@ -36,19 +40,25 @@ _NOTHING = TimestampOffset(-1, -1, -1)
 
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     committed = getattr(request, "isolation_level", 0) == 1
-    return context.reply(
-        topics=[
-            {
-                "name": topic.name,
-                "partitions": [_one(broker, context, str(topic.name), one, committed) for one in topic.partitions],
-            }
-            for topic in request.topics
-        ]
-    )
+    named = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        async for one in paced(topic.partitions):
+            if named[topic.name, one.partition_index] > 1:
+                answers.append({**_missing(one), "error_code": ErrorCode.invalid_request})
+            else:
+                answers.append(await _one(broker, context, str(topic.name), one, committed))
+        topics.append({"name": topic.name, "partitions": answers})
+    return context.reply(topics=topics)
 
 
-def _one(broker: BrokerState, context: Context, topic: str, asked: Any, committed: bool) -> dict[str, Any]:
-    answer = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
+def _missing(asked: Any) -> dict[str, Any]:
+    return {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
+
+
+async def _one(broker: BrokerState, context: Context, topic: str, asked: Any, committed: bool) -> dict[str, Any]:
+    answer = _missing(asked)
     partition = broker.topics.partition(topic, asked.partition_index)
     if partition is None:
         return {**answer, "error_code": ErrorCode.unknown_topic_or_partition}
@@ -61,7 +71,11 @@ def _one(broker: BrokerState, context: Context, topic: str, asked: Any, committe
     if partition.log.is_offline:
         return {**answer, "error_code": ErrorCode.kafka_storage_error}
     try:
-        found = _look_up(partition, asked.timestamp, committed)
+        if asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP:  # looks into the log's files
+            work = functools.partial(_look_up, partition, asked.timestamp, committed)
+            found = await asyncio.get_running_loop().run_in_executor(broker.readers, work)
+        else:
+            found = _look_up(partition, asked.timestamp, committed)
     except LogError as error:
         return {**answer, "error_code": ErrorCode(error.code)}
     return {

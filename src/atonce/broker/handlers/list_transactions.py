@@ -5,11 +5,11 @@ Filtered by state and producer id, from version 1 by how long they run, from 2 b
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
+from atonce.coordinator.patterns import BadPattern, compiled
 from atonce.coordinator.states import TransactionState
 
 API_KEY = 66
@@ -24,8 +24,8 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
     states = frozenset(_STATES[name] for name in request.state_filters if name in _STATES)
     pattern = getattr(request, "transactional_id_pattern", None)
     try:
-        compiled = re.compile(pattern) if pattern else None
-    except re.error:
+        found_by = compiled(pattern) if pattern else None
+    except BadPattern:
         return context.reply(error_code=ErrorCode.invalid_regular_expression)
     only_unknown = bool(unknown) and not states
     found = broker.coordination.transactions.list_transactions(
@@ -33,7 +33,7 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
         producer_ids=frozenset(request.producer_id_filters),
         states=states,
         longer_than_ms=getattr(request, "duration_filter", -1),
-        pattern=compiled,
+        pattern=found_by,
     )
     return context.reply(
         error_code=ErrorCode.none,

@@ -6,13 +6,15 @@ Names all topics, or those asked for by name or id. A name that does not exist i
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
 from atonce.broker.context import Context
 from atonce.broker.describe import CLUSTER_OPERATIONS, NOT_ASKED, describe_topic
 from atonce.broker.messages import ErrorCode
-from atonce.broker.topics import INTERNAL, TopicRefused
+from atonce.broker.pace import once, paced
+from atonce.broker.topics import INTERNAL, NewTopic, TopicRefused
 
 if TYPE_CHECKING:
     from atonce.broker.broker import BrokerState
@@ -30,11 +32,15 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     if asked is None or (context.version == 0 and not asked):
         topics = [describe_topic(broker, topic, operations=operations) for topic in broker.topics.all()]
     else:
-        may_create = context.version < 4 or request.allow_auto_topic_creation
-        topics = [await _one(broker, one, bool(may_create), operations) for one in asked]
+        failed: set[str] = set()
+        if context.version < 4 or request.allow_auto_topic_creation:
+            failed = await _create_missing(broker, [str(one.name) for one in asked if one.name is not None])
+        # Named twice, answered once, as Kafka does.
+        distinct = {(one.name, None if one.name is not None else one.topic_id): one for one in asked}
+        topics = [_one(broker, one, failed, operations) async for one in paced(distinct.values())]
     cluster_operations = getattr(request, "include_cluster_authorized_operations", False)
     return context.reply(
-        brokers=[{"node_id": broker.node_id, "host": broker.host, "port": broker.port, "rack": None}],
+        brokers=[{"node_id": broker.node_id, "host": context.host, "port": context.port, "rack": None}],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
@@ -42,12 +48,29 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     )
 
 
-async def _one(broker: BrokerState, asked: Any, may_create: bool, operations: bool) -> dict[str, Any]:
-    topic_id = getattr(asked, "topic_id", None)
+async def _create_missing(broker: BrokerState, names: list[str]) -> set[str]:
+    """Returns those that the disk did not take; whatever else cannot be made is answered as missing."""
+    if not broker.settings.flag("auto.create.topics.enable"):
+        return set()
+    missing = []
+    for name in once(names):
+        if broker.topics.get(name) is None:
+            with contextlib.suppress(TopicRefused):
+                broker.topics.check_new(name)
+                missing.append(NewTopic(name, broker.settings.number("num.partitions")))
+    failed = set()
+    for name, made in (await broker.topics.create_many(missing)).items():
+        if isinstance(made, OSError):
+            _log.error("cannot create topic %s: %s", name, made)
+            failed.add(name)
+    return failed
+
+
+def _one(broker: BrokerState, asked: Any, failed: set[str], operations: bool) -> dict[str, Any]:
     if asked.name is None:
-        topic = broker.topics.by_id(topic_id)
+        topic = broker.topics.by_id(asked.topic_id)
         if topic is None:
-            return {"error_code": ErrorCode.unknown_topic_id, "topic_id": topic_id}
+            return {"error_code": ErrorCode.unknown_topic_id, "topic_id": asked.topic_id}
         return describe_topic(broker, topic, operations=operations)
     name = str(asked.name)
     topic = broker.topics.get(name)
@@ -56,15 +79,7 @@ async def _one(broker: BrokerState, asked: Any, may_create: bool, operations: bo
     missing = {"name": name, "topic_id": None, "is_internal": name in INTERNAL}
     try:
         broker.topics.check_new(name)
-        if not may_create or not broker.settings.flag("auto.create.topics.enable"):
-            return {**missing, "error_code": ErrorCode.unknown_topic_or_partition}
-        topic = await broker.topics.create(name, broker.settings.number("num.partitions"), {})
     except TopicRefused as error:
-        created = broker.topics.get(name)  # by someone else, while we waited for our turn
-        if created is None:
-            return {**missing, "error_code": error.code}
-        topic = created
-    except OSError as error:
-        _log.error("cannot create topic %s: %s", name, error)
-        return {**missing, "error_code": ErrorCode.leader_not_available}
-    return describe_topic(broker, topic, operations=operations)
+        return {**missing, "error_code": error.code}
+    code = ErrorCode.leader_not_available if name in failed else ErrorCode.unknown_topic_or_partition
+    return {**missing, "error_code": code}

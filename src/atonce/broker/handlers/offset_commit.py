@@ -11,6 +11,7 @@ from typing import Any
 from atonce.broker.context import Context
 from atonce.broker.coordination import StorageFailed
 from atonce.broker.messages import ErrorCode, milliseconds
+from atonce.broker.pace import paced
 from atonce.coordinator.decision import TopicPartition
 from atonce.coordinator.groups import OffsetToCommit
 
@@ -25,7 +26,7 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
     wanted: list[OffsetToCommit] = []
     for name, topic in zip(names, request.topics, strict=True):
         count = None if name is None else broker.topics.partition_count(name)
-        for item in topic.partitions:
+        async for item in paced(topic.partitions):
             if name is not None and count is not None and 0 <= item.partition_index < count:
                 wanted.append(offset_to_commit(name, item))
             elif name is not None:

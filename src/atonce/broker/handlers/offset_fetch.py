@@ -11,6 +11,7 @@ from typing import Any
 from atonce.broker.context import Context
 from atonce.broker.coordination import StorageFailed
 from atonce.broker.messages import ErrorCode
+from atonce.broker.pace import paced
 from atonce.coordinator.decision import TopicPartition
 from atonce.coordinator.groups import FetchedOffset
 
@@ -22,7 +23,8 @@ MAX_VERSION = 10
 async def handle(broker: Any, context: Context, request: Any) -> Any:
     require_stable = getattr(request, "require_stable", False)
     if context.version >= 8:
-        return context.reply(groups=[await _group(broker, context, group, require_stable) for group in request.groups])
+        groups = {group.group_id: group for group in request.groups}.values()
+        return context.reply(groups=[await _group(broker, context, one, require_stable) async for one in paced(groups)])
     answer = await _group(broker, context, request, require_stable)
     return context.reply(topics=answer["topics"], error_code=answer["error_code"])
 

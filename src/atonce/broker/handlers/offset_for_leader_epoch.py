@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
+from atonce.broker.pace import paced
 
 if TYPE_CHECKING:
     from atonce.broker.broker import BrokerState
@@ -18,7 +19,10 @@ MAX_VERSION = 4
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     return context.reply(
         topics=[
-            {"topic": topic.topic, "partitions": [_one(broker, str(topic.topic), one) for one in topic.partitions]}
+            {
+                "topic": topic.topic,
+                "partitions": [_one(broker, str(topic.topic), one) async for one in paced(topic.partitions)],
+            }
             for topic in request.topics
         ]
     )

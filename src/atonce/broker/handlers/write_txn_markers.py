@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from atonce.broker.context import Context
+from atonce.broker.coordination import COORDINATOR_EPOCH
 from atonce.coordinator.decision import TopicPartition, WriteMarkers
 
 API_KEY = 27
@@ -27,6 +28,7 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
                 marker.transaction_result,
                 partitions,
                 getattr(marker, "transaction_version", 0),
+                min(marker.coordinator_epoch, COORDINATOR_EPOCH),
             )
         )
         topics = [
