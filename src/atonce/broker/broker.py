@@ -221,7 +221,8 @@ class BrokerState:
         return ErrorCode.none
 
     def connection_closed(self, connection_id: int) -> None:
-        """Nothing outlives its connection here: groups and transactions go by time-outs, sessions by their slots."""
+        """Groups and transactions go by time-outs; fetch sessions without a connection go when slots are wanted."""
+        self.sessions.connection_closed(connection_id)
 
     def gauges(self) -> dict[str, tuple[str, int]]:
         partitions = self.topics.partitions()

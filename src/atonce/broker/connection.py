@@ -2,7 +2,7 @@
 
 Requests of one connection start one after another. An answer that is still waited for (`Later`) does not hold up the
 next request, only its answer. Bytes are read straight into the frame they belong to, and never before its size was
-checked and reserved.
+checked. Memory is reserved for what has arrived, not for what was announced.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ _log = logging.getLogger(__name__)
 _SIZE = Struct(">i")
 _KEY = Struct(">h")
 _SCRATCH_BYTES = 16 * 1024
+_CHUNK_BYTES = 256 * 1024
 _SMALLEST_FRAME = 10
 _PRODUCE = 0
 _FETCH = 1
@@ -65,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._filled = 0
         self._frame: bytearray | None = None  # a frame too large for the scratch buffer
+        self._frame_size = 0  # what was announced; the buffer grows towards it
         self._frame_filled = 0
         self._frame_began: float | None = None
         self._first = True
@@ -81,6 +83,8 @@ class Connection(asyncio.BufferedProtocol):
         self._busy = False
         self._only_reads = False
         self._is_wrapped = False
+        self._stalled_since = 0.0
+        self._least_unsent = 0
 
     # -- the transport's side -----------------------------------------------------------------------------------
 
@@ -141,11 +145,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable.clear()
+        self._stalled_since = time.monotonic()
+        self._least_unsent = self.unsent_bytes
         self._server.slow.add(self)
+        self._server.relieve()
 
     def resume_writing(self) -> None:
         self._writable.set()
         self._server.slow.discard(self)
+
+    def stalled_s(self, now: float) -> float:
+        """For how long its client has read nothing of the answers that wait for it."""
+        unsent = self.unsent_bytes
+        if unsent < self._least_unsent:
+            self._least_unsent, self._stalled_since = unsent, now
+        return now - self._stalled_since
+
+    def give_up(self) -> None:
+        """Its client does not read: what it holds is needed by others."""
+        self._refuse(f"{self.unsent_bytes} bytes of answers that its client does not read")
 
     @property
     def unsent_bytes(self) -> int:
@@ -153,6 +171,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:
+            if self._frame_filled == len(self._frame):
+                self._grow(min(self._frame_size - len(self._frame), max(_CHUNK_BYTES, len(self._frame))))
             return memoryview(self._frame)[self._frame_filled :]
         return memoryview(self._scratch)[self._filled :]
 
@@ -161,9 +181,11 @@ class Connection(asyncio.BufferedProtocol):
         self._server.metrics.bytes_in += count
         if self._frame is not None:
             self._frame_filled += count
-            if self._frame_filled == len(self._frame):
+            if self._frame_filled == self._frame_size:
                 frame, self._frame, self._frame_began = self._frame, None, None
                 self._take(frame)
+            elif self._server.is_overfull:
+                self._balance()
             return
         self._filled += count
         self._cut()
@@ -184,8 +206,9 @@ class Connection(asyncio.BufferedProtocol):
             elif size + 4 > _SCRATCH_BYTES:
                 if self._filled - position < 6 and not self._first:
                     break  # the limit depends on the API key, which is not there yet
-                self._server.reserve(size)
-                self._frame = bytearray(size)
+                self._frame = bytearray()
+                self._frame_size = size
+                self._grow(min(size, _CHUNK_BYTES))
                 self._frame_filled = self._filled - position - 4
                 self._frame[: self._frame_filled] = memoryview(self._scratch)[position + 4 : self._filled]
                 position = self._filled
@@ -204,6 +227,11 @@ class Connection(asyncio.BufferedProtocol):
         login = self.peer.login
         return 1 if login is not None and login.takes_raw_tokens else _SMALLEST_FRAME
 
+    def _grow(self, more: int) -> None:
+        if self._frame is not None:
+            self._server.reserve(more)
+            self._frame += bytes(more)
+
     def _limit(self, size: int, position: int) -> int:
         limits = self._server.limits
         if self._first or self.peer.login is not None:
@@ -221,8 +249,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _balance(self) -> None:
         """Stop reading while too much is held, here or in the whole broker; go on when there is room again."""
-        most = self._server.limits.queued_requests if self.peer.login is None else _STRANGERS_REQUESTS
-        full = len(self._frames) >= most or (self._frame is None and self._server.is_full)
+        # Half a request goes on for a while, or nobody could ever finish.
+        server = self._server
+        most = server.limits.queued_requests if self.peer.login is None else _STRANGERS_REQUESTS
+        full = len(self._frames) >= most or (server.is_full if self._frame is None else server.is_overfull)
         if full and not self._paused and not self.closing:
             self._paused = True
             self._transport.pause_reading()
@@ -249,10 +279,13 @@ class Connection(asyncio.BufferedProtocol):
         """Called every second or so: close what has been quiet, or half sent, for too long."""
         limits = self._server.limits
         began = self._frame_began
+        patience_s = limits.receive_s * (2 if self._paused else 1)
         if self.peer.is_stranger and now - self.began > limits.login_s:
             self._refuse(f"no login within {limits.login_s:g} s")
-        elif began is not None and not self._paused and now - began > limits.receive_s:
+        elif began is not None and now - began > patience_s:
             self._refuse(f"a request that was not complete after {limits.receive_s:g} s")
+        elif self in self._server.slow and self.stalled_s(now) > limits.send_s:
+            self.give_up()
         elif limits.idle_s > 0 and not self._busy and not self._answers and now - self.last_active > limits.idle_s:
             self._transport.close()
 

@@ -21,6 +21,8 @@ from atonce.broker.settings import Settings
 from atonce.broker.tls import TlsListener, listening_sockets
 
 _SWEEP_S = 1.0
+# A client that has read something within this time is not let go, however full we are.
+_STALLED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Limits:
     connections_per_address: int
     idle_s: float
     receive_s: float
+    send_s: float
     response_bytes: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
@@ -53,6 +56,7 @@ class Limits:
             connections_per_address=settings.number("max.connections.per.ip"),
             idle_s=settings.number("connections.max.idle.ms") / 1000,
             receive_s=settings.number("request.receive.timeout.ms") / 1000,
+            send_s=settings.number("response.send.timeout.ms") / 1000,
             response_bytes=settings.number("queued.max.response.bytes"),
             send_buffer_bytes=settings.number("socket.send.buffer.bytes"),
             receive_buffer_bytes=settings.number("socket.receive.buffer.bytes"),
@@ -176,6 +180,11 @@ class Server:
         return self._held_bytes >= self.limits.queued_bytes
 
     @property
+    def is_overfull(self) -> bool:
+        """So full that even half received requests have to wait."""
+        return self._held_bytes >= 2 * self.limits.queued_bytes
+
+    @property
     def held_bytes(self) -> int:
         return self._held_bytes
 
@@ -193,6 +202,15 @@ class Server:
         """How much a new answer may hold while slow readers keep us from sending the others."""
         return self.limits.response_bytes - sum(connection.unsent_bytes for connection in self.slow)
 
+    def relieve(self) -> None:
+        """Unsent answers hold too much: those who have read nothing for the longest time are let go."""
+        now = time.monotonic()
+        left = sorted(self.slow, key=lambda connection: -connection.stalled_s(now))
+        while left and self.response_room() < 0 and left[0].stalled_s(now) >= _STALLED_S:
+            connection = left.pop(0)
+            self.slow.discard(connection)
+            connection.give_up()
+
     def wait_for_room(self, connection: Connection) -> None:
         self._waiting.append(connection)
 
@@ -202,3 +220,5 @@ class Server:
             now = time.monotonic()
             for connection in list(self._connections.values()):
                 connection.sweep(now)
+            if self.response_room() < 0:
+                self.relieve()

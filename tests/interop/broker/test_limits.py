@@ -302,6 +302,75 @@ def test_readers_that_do_not_read_take_no_more_memory_than_allowed() -> None:
             assert time.monotonic() < deadline, "it stays slow after the slow readers have gone"
 
 
+def test_announced_bytes_that_never_come_keep_nobody_from_producing() -> None:
+    """Memory is reserved for what has arrived: five times the limit is announced here."""
+    with Broker(settings={"queued.max.request.bytes": 20_000_000}) as broker, Wire(broker.servers) as producer:
+        producer.ask(METADATA, 9, topics=[{"name": "t"}], allow_auto_topic_creation=True)
+        liars = [Wire(broker.servers) for _ in range(50)]
+        for liar in liars:
+            liar.ask(API_VERSIONS, 0)
+            liar.socket.sendall(struct.pack(">ihhih", 100_000_000, PRODUCE, 9, 1, -1) + b"\0" * 20_000)
+        before = psutil.Process(broker.pid).memory_info().rss
+        producer.socket.settimeout(10)
+        batch = build_batch([(None, b"x" * 900_000)], timestamp_ms=int(time.time() * 1000))
+        data = [{"name": "t", "partition_data": [{"index": 0, "records": batch}]}]
+        for _ in range(3):
+            answer = producer.ask(PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+        assert psutil.Process(broker.pid).memory_info().rss - before < 50_000_000
+        for liar in liars:
+            liar.close()
+
+
+def test_clients_that_never_read_are_let_go_when_their_answers_are_too_much() -> None:
+    """A hundred of them ask for 300 MB; 24 MB may wait."""
+    wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 3_000_000}
+    fetch = {
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 3_000_000,
+        "topics": [{"topic": "t", "partitions": [wanted]}],
+    }
+    with Broker(settings={"queued.max.response.bytes": 24_000_000}) as broker, Wire(broker.servers) as known:
+        known.ask(METADATA, 9, topics=[{"name": "t"}], allow_auto_topic_creation=True)
+        batch = build_batch([(None, b"x" * 900_000)], timestamp_ms=int(time.time() * 1000))
+        data = [{"name": "t", "partition_data": [{"index": 0, "records": batch}]}]
+        for _ in range(10):
+            known.ask(PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+        before = psutil.Process(broker.pid).memory_info().rss
+        silent = [Wire(broker.servers) for _ in range(100)]
+        for wire in silent:
+            for _ in range(4):
+                wire.send(1, 4, **fetch)
+        deadline = time.monotonic() + 30
+        while len(psutil.Process(broker.pid).net_connections("tcp")) > 60:
+            assert time.monotonic() < deadline, "nobody is let go"
+            assert psutil.Process(broker.pid).memory_info().rss - before < 200_000_000
+        assert len(known.ask(1, 4, **fetch).responses[0].partitions[0].records or b"") >= 900_000
+        for wire in silent:
+            wire.close()
+
+
+def test_client_that_reads_nothing_for_too_long_is_disconnected() -> None:
+    wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 20_000_000}
+    topics = [{"topic": "t", "partitions": [wanted]}]
+    with Broker(settings={"response.send.timeout.ms": 1000}) as broker, Wire(broker.servers) as known:
+        known.ask(METADATA, 9, topics=[{"name": "t"}], allow_auto_topic_creation=True)
+        batch = build_batch([(None, b"x" * 900_000)], timestamp_ms=int(time.time() * 1000))
+        data = [{"name": "t", "partition_data": [{"index": 0, "records": batch}]}]
+        for _ in range(20):
+            known.ask(PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+        silent = Wire(broker.servers)
+        for _ in range(2):
+            silent.send(1, 4, replica_id=-1, max_wait=0, min_bytes=1, max_bytes=20_000_000, topics=topics)
+        deadline = time.monotonic() + 20
+        while sum(one.status == psutil.CONN_ESTABLISHED for one in psutil.Process(broker.pid).net_connections()) > 1:
+            assert time.monotonic() < deadline, "it is still connected"
+        assert known.ask(API_VERSIONS, 0).error_code == 0
+        silent.close()
+
+
 def test_requests_of_one_connection_are_answered_in_order(broker: Broker) -> None:
     with Wire(broker.servers) as wire:
         frames = b"".join(wire.frame(METADATA, 9, i, topics=[], allow_auto_topic_creation=False) for i in range(1, 101))

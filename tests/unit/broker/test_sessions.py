@@ -56,3 +56,28 @@ def test_partition_that_was_served_goes_to_the_end() -> None:
     assert first.session is not None
     FetchSessions.rotate(first.session, [("t", 0)])
     assert [one.partition for one in sessions.open(first.session_id, 1, [], []).wanted] == [1, 0]
+
+
+def test_one_connection_keeps_a_few_sessions_and_cannot_take_all_slots() -> None:
+    sessions = FetchSessions(100)
+    known = sessions.open(0, 0, [], (), owner=1)
+    for _ in range(1000):
+        assert sessions.open(0, 0, [], (), owner=2).session is not None
+    assert len(sessions) <= 5
+    assert sessions.open(known.session_id, 1, [], (), owner=1).error is ErrorCode.none
+
+
+def test_sessions_of_closed_connections_make_room() -> None:
+    sessions = FetchSessions(3)
+    for owner in range(3):
+        sessions.open(0, 0, [], (), owner=owner)
+    assert sessions.open(0, 0, [], (), owner=9).session is None, "all are in use"
+    sessions.connection_closed(1)
+    assert sessions.open(0, 0, [], (), owner=9).session is not None
+
+
+def test_partitions_of_all_sessions_are_bounded() -> None:
+    sessions = FetchSessions(1000)
+    many = [Wanted("t", i, 0, 1, -1, -1) for i in range(50_000)]
+    opened = [sessions.open(0, 0, list(many), (), owner=owner).session for owner in range(10)]
+    assert sum(session is not None for session in opened) == 4

@@ -58,7 +58,9 @@ class Read:
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     wanted, forgotten = _partitions(context, request)
     if context.version >= 7:
-        opened = broker.sessions.open(request.session_id, request.session_epoch, wanted, forgotten)
+        opened = broker.sessions.open(
+            request.session_id, request.session_epoch, wanted, forgotten, context.connection_id
+        )
     else:
         opened = Opened(ErrorCode.none, wanted)
     if opened.error is not ErrorCode.none:
