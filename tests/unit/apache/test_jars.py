@@ -26,9 +26,9 @@ def serving(monkeypatch: pytest.MonkeyPatch, content: bytes) -> list[Path]:
     """A registry that serves these bytes; returns the list of folders it was asked to fill."""
     asked: list[Path] = []
 
-    def put(modules: list[tuple[str, str, str]], into: Path, *, transitive: bool = False) -> None:
+    def put(modules: list[tuple[str, ...]], into: Path, *, transitive: bool = False) -> None:
         asked.append(into)
-        for _, name, revision in modules:
+        for _, name, revision, _ in modules:
             (into / f"{name}-{revision}.jar").write_bytes(content)
 
     monkeypatch.setattr(module, "retrieve", put)
