@@ -38,9 +38,8 @@ def main() -> None:
                 "GROUP BY CAST(key AS STRING)"
             )
             .write(
-                atonce.SQLite(
-                    str(scratch / "bank.db"), table="balances", mode="upsert", key="account", order_by="payments"
-                ),
+                # Each account comes once a batch, so no order_by is needed: the latest sum is the balance.
+                atonce.SQLite(str(scratch / "bank.db"), table="balances", mode="upsert", key="account"),
                 mode="update",
             )
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import yaml
 
 from atonce.client.topic import SINK_ONLY, SOURCE_ONLY
 from atonce.errors import UsageError
+from atonce.local.secrets import has_reference, resolved
 from atonce.pipeline import ARROW_SCHEMA, Pipeline
 
 KEYS = {
@@ -28,6 +28,8 @@ KEYS = {
     "map_arrow_schema": "What that function gives, as DDL. Default: `key binary, value binary`.",
     "sink": "One of the sinks below. Needed.",
     "mode": "Spark's output mode: `append` (default), `update` or `complete`.",
+    "deterministic": "`true`: your word that what feeds the state always gives the same for the same input. "
+    "Default: `false`.",
     "checkpoint": "Where Spark keeps its plan and state, a path or URL. Default: `.atonce/checkpoints/NAME`.",
     "trigger": "An interval such as `5 seconds`. Default: the next batch begins when the last is done.",
     "master": "Spark's master. Default: `local[*]`.",
@@ -52,7 +54,6 @@ CONNECTOR_OPTIONS = (
     "maxRecordsPerPartition",
     "maxBytesPerTrigger",
 )
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -101,24 +102,22 @@ class File:
         return found
 
     def plain(self, node: yaml.Node) -> Any:
-        """The node as Python data, with ${NAME} taken from the environment."""
+        """The node as Python data, with ${NAME} taken from the environment and ${file:PATH} from a file."""
         if isinstance(node, yaml.MappingNode):
             return {str(self.plain(key)): self.plain(value) for key, value in node.value}
         if isinstance(node, yaml.SequenceNode):
             return [self.plain(each) for each in node.value]
         text = str(node.value)
-        if _VARIABLE.search(text):
-            return _VARIABLE.sub(lambda found: self._variable(found.group(1), node), text)
+        if has_reference(text):
+            try:
+                return resolved(text)
+            except UsageError as error:
+                raise self.error(node.start_mark.line + 1, str(error)) from None
         constructor = yaml.SafeLoader("")
         try:
             return constructor.construct_object(node)
         finally:
             constructor.dispose()
-
-    def _variable(self, name: str, node: yaml.Node) -> str:
-        if name not in os.environ:
-            raise self.error(node.start_mark.line + 1, f"the environment has no variable {name!r} for ${{{name}}}")
-        return os.environ[name]
 
 
 def load(path: Path | str) -> tuple[Pipeline, dict[str, Any]]:
@@ -171,6 +170,11 @@ def _with_settings(file: File, pipeline: Pipeline, plain: dict[str, Value]) -> P
     for key in ("guarantee", "checkpoint", "trigger", "master"):
         if key in plain:
             pipeline = _told(file, plain[key].line, partial(_replaced, pipeline, key, str(plain[key].data)))
+    if "deterministic" in plain:
+        word = plain["deterministic"]
+        if not isinstance(word.data, bool):
+            raise file.error(word.line, f"deterministic must be true or false, got {word.data!r}")
+        pipeline = replace(pipeline, deterministic=word.data)
     if "spark" in plain:
         settings = plain["spark"]
         if not isinstance(settings.data, dict):

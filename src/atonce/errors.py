@@ -11,6 +11,7 @@ AtOnceError
 │   └── CorruptLogError     damage before the recovery point; file and position are named
 ├── ReplacedError           a newer instance of this pipeline has taken over                  (exit 3)
 ├── NeedsRows               nobody: this query goes on in Spark's JVM, beginning with this batch
+├── StartAgain              nobody: the query starts again, since what it was built for has changed
 ├── RetriableError          nobody: wait and try again, within a limit
 │   ├── OutcomeUnknown      a commit was sent and its answer lost; resolve before going on
 │   └── AttemptAborted      this attempt was aborted whole; the batch runs again
@@ -50,7 +51,12 @@ class RefusedError(AtOnceError):
 
 
 class LedgerMismatch(RefusedError):
-    """The ledger and the checkpoint disagree; both positions are in the message."""
+    """The ledger and the checkpoint disagree, or the ledger was moved; both positions are in the message."""
+
+    unclaimed = False
+    """The ledger went back to before this instance's claim: the claim must be made anew, not renewed."""
+    sequence = 0
+    """The highest number that the refused ledger holds; a reset goes above it."""
 
 
 class DataLossError(RefusedError):
@@ -80,6 +86,10 @@ class ReplacedError(AtOnceError):
 
 class NeedsRows(AtOnceError):
     """Columns cannot be treated exactly as Spark would treat their values: its JVM must run this query."""
+
+
+class StartAgain(AtOnceError):
+    """What the query's tasks were built for has changed (the output has more partitions): it starts again, at once."""
 
 
 class RetriableError(AtOnceError):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, strongest
+from collections.abc import Sequence
+
+from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, Verdict, strongest
+from atonce.sinks.row_order import RowOrder, refusal, why_not
 
 ORDER_WORDS = {
     Guarantee.NONE: "progress on a timer, output when it is ready: a crash may lose records, repeat them, or both",
@@ -12,8 +15,23 @@ ORDER_WORDS = {
 }
 
 
-def explanation(name: str, level: Guarantee, source: SourceTraits, sink: SinkTraits, checkpoint: str) -> str:
+def explanation(
+    name: str,
+    level: Guarantee,
+    source: SourceTraits,
+    sink: SinkTraits,
+    checkpoint: str,
+    state: Sequence[str] = (),
+    order: RowOrder | None = None,
+    asked: Sequence[str] = (),
+) -> str:
+    """`state`: what feeds the pipeline's state and may come out otherwise when a batch is computed again.
+
+    `order`: what the plan says of the rows of a key, where the sink depends on it. `asked`: what the servers say.
+    """
     verdict = strongest(source, sink)
+    unordered = why_not(order, source.ordered) if order is not None else None
+    given = _verdict(verdict, level, state)
     lines = [
         f"pipeline {name}",
         f"  source      {source.name}",
@@ -21,14 +39,25 @@ def explanation(name: str, level: Guarantee, source: SourceTraits, sink: SinkTra
         f"  asked for   {level.value}: {ORDER_WORDS[level]}",
         f"  strongest   {verdict.strongest.value}",
         *[f"    because   {reason}" for reason in verdict.reasons],
-        f"  verdict     {'given' if verdict.allows(level) else 'refused: ask for ' + verdict.strongest.value}",
+        f"  verdict     {given if unordered is None else 'refused: ' + refusal(sink.name, unordered)}",
+        *[f"    because   {reason}" for reason in state],
+        *([f"  rows        {order.words}"] if order is not None and unordered is None else []),
         f"  progress    {sink.ledger}",
         f"  plan        Spark's checkpoint in {checkpoint}",
         f"  without it  {_without_checkpoint(source)}",
         *[f"  you keep to {need}" for need in (*source.needs, *sink.needs)],
+        *[f"  warning     {line}" for line in asked],
         f"  boundary    {BOUNDARY}",
     ]
     return "\n".join(lines)
+
+
+def _verdict(verdict: Verdict, level: Guarantee, state: Sequence[str]) -> str:
+    if not verdict.allows(level):
+        return f"refused: ask for {verdict.strongest.value}"
+    if state:
+        return "refused, unless you say deterministic: true; or ask for at-least-once"
+    return "given"
 
 
 def _without_checkpoint(source: SourceTraits) -> str:

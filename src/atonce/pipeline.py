@@ -14,11 +14,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from atonce.client.same_cluster import same_cluster
 from atonce.client.topic import Kafka
+from atonce.engine.cautions import cautions, kafka_cautions
 from atonce.engine.columnar_plan import on_columns
+from atonce.engine.determinism import refuse_unproven, surely_stateless, unproven
 from atonce.engine.local_broker import broker_for
 from atonce.engine.observer import Observer, Silent
-from atonce.engine.pruning import Pick, used_columns
+from atonce.engine.pruning import Pick, unstarted, used_columns
 from atonce.engine.rewind import Rewind, rewind, target_positions
 from atonce.engine.run import Fused, Job, Run
 from atonce.engine.session import session
@@ -27,6 +30,10 @@ from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
 from atonce.sinks.arrow_job import column, map_in_arrow
 from atonce.sinks.contract import OpenSink, Sink
+from atonce.sinks.row_order import RowOrder, needs_order, of_stream, refuse_without_order
+from atonce.sinks.sql_options import TableOptions
+from atonce.sinks.sqlite import SQLite
+from atonce.sinks.task_errors import in_words
 from atonce.sources.contract import Source
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
@@ -54,6 +61,8 @@ class Pipeline:
     """Spark's master; None: `local[*]`."""
     spark: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """Spark settings."""
+    deterministic: bool = field(default=False, kw_only=True)
+    """Your word that what feeds the pipeline's state always gives the same for the same input (functions, tables)."""
     observer: Observer = field(default_factory=Silent, kw_only=True, repr=False, compare=False)
     """Told each step of every delivery (`atonce.engine.observer`)."""
     source: Any = field(default=None, kw_only=True)
@@ -95,8 +104,9 @@ class Pipeline:
     def map_arrow(self, fn: Callable[[Any], Any], schema: str = ARROW_SCHEMA) -> Pipeline:
         """A function on Arrow record batches. It runs in the source's tasks: rows never visit the JVM.
 
-        What it writes into is fixed at the start: partitions added to the output topic meanwhile wait for the next
-        start, and a PostgreSQL table whose columns change stops the pipeline.
+        What it writes into is fixed at the start: partitions added to the output topic meanwhile make the query start
+        again (below at-least-once they wait for the next start), and a PostgreSQL table whose columns change stops the
+        pipeline.
         """
         if self.transforms:
             raise UsageError("map_arrow runs inside the source's tasks, so it comes before transform")
@@ -130,12 +140,25 @@ class Pipeline:
         threading.Thread(target=close_when_ended, name=f"atonce-{self.name}", daemon=True).start()
         return query
 
-    def explain(self) -> str:
-        """Which guarantee source and sink allow, why, where progress is kept, and the boundary of the promise."""
+    def explain(self, ask: bool = False) -> str:
+        """Which guarantee source and sink allow, why, where progress is kept, and the boundary of the promise.
+
+        `ask`: also ask the servers that are named for what would stop it, and for what they may forget.
+        """
         from atonce.explain import explanation
 
         source, sink = self._parts()
-        return explanation(self.name, self.level, source.traits(), sink.traits(), self.checkpoint_path())
+        state, order = self._state_words(source), self._row_order(source, sink)
+        return explanation(
+            self.name,
+            self.level,
+            source.traits(),
+            sink.traits(),
+            self.checkpoint_path(),
+            state=state,
+            order=order,
+            asked=self._asked() if ask else (),
+        )
 
     def reset(self, to: str, agree: Callable[[Rewind], None] = lambda _: None) -> str | None:
         """Rewinds a stopped pipeline to `earliest`, `latest` or offsets. Returns where the old checkpoint went."""
@@ -197,10 +220,11 @@ class Pipeline:
         with broker_for(self.source, self.sink, self.say) as servers:
             here = self if servers is None else self.at(servers)
             source, sink = here._checked_parts()
-            run = Run(
-                here._job(source, sink, available_now),
-                session(here.master, here.spark, warm=True, sees_rows=here._sees_rows()),
-            )
+            for line in cautions(source, sink, self.level):
+                self.say(f"{self.name}: {line}")
+            spark = session(here.master, here.spark, warm=True, sees_rows=here._sees_rows())
+            refuse_unproven(here._unproven(source, spark), self.name)
+            run = Run(here._job(source, sink, available_now), spark)
             try:
                 yield run
             finally:
@@ -220,6 +244,24 @@ class Pipeline:
             raise UsageError(f"pipeline {self.name!r} has no {missing} yet")
         return as_source(self.source), as_sink(self.sink)
 
+    def _asked(self) -> list[str]:
+        """What the servers say; what would stop a run is one more line here. Nothing is made."""
+        source, sink = self._parts()
+        lines = []
+        for said, check in ((self.source, source.check), (self.sink, sink.check)):
+            made_by_asking = isinstance(said, SQLite) and not Path(said.path).exists()
+            if made_by_asking or (isinstance(said, Kafka) and not said.servers):
+                continue
+            try:
+                check()
+            except UsageError as error:
+                lines.append(str(error))
+        try:
+            lines += [] if lines else cautions(source, sink, self.level)
+        except UsageError as error:
+            lines.append(str(error))
+        return [*lines, *kafka_cautions(source, sink)]
+
     def _checked_parts(self) -> tuple[Source, Sink]:
         """Both can be reached and hold what they must; nothing is started before."""
         source, sink = self._parts()
@@ -233,7 +275,6 @@ class Pipeline:
 
     def _job(self, source: Source, sink: Sink, available_now: bool) -> Job:
         kafka_in = self.source if isinstance(self.source, Kafka) else None
-        kafka_out = isinstance(self.sink, Kafka)
         return Job(
             name=self.name,
             guarantee=self.level,
@@ -248,9 +289,17 @@ class Pipeline:
             input_servers=kafka_in.servers if kafka_in else None,
             input_config=dict(kafka_in.config) if kafka_in else {},
             input_partitions=source.partition_count() if kafka_in is not None else None,  # type: ignore[attr-defined]
-            mirrored=kafka_in is not None and not (kafka_out and self.sink.servers == kafka_in.servers),
+            refuse_cut=source.refuse_cut if kafka_in is not None else lambda *_: None,  # type: ignore[attr-defined]
+            mirrored=kafka_in is not None and not self._ledger_with_input(kafka_in),
             observer=self.observer,
             say=self.say,
+        )
+
+    def _ledger_with_input(self, kafka_in: Kafka) -> bool:
+        """The group's offsets on the input's cluster are the ledger itself, so nothing else may write them."""
+        out = self.sink
+        return isinstance(out, Kafka) and same_cluster(
+            out.servers or "", out.config, kafka_in.servers or "", kafka_in.config
         )
 
     def _fuse(self, spark: Any, sink: OpenSink, columns: bool) -> Fused:
@@ -302,12 +351,52 @@ class Pipeline:
         inside = self.arrow is not None and not self.transforms and isinstance(self.source, Kafka)
         return not (inside and getattr(sink, "fuses", False))
 
+    def _state_words(self, source: Source) -> list[str]:
+        """For `explain`. Spark is asked only where the text of a transform does not tell that it has no state."""
+        if not self._may_be_unproven():
+            return []
+        return self._unproven(source, session(self.master, self.spark))
+
+    def _may_be_unproven(self) -> bool:
+        texts = all(isinstance(fn, str) and surely_stateless(fn) for fn in self.transforms)
+        return self.level is Guarantee.EFFECTIVELY_ONCE and not self.deterministic and not texts
+
+    def _unproven(self, source: Source, spark: Any) -> list[str]:
+        """What feeds a state and may come out otherwise when a batch is computed again."""
+        if not self._may_be_unproven():
+            return []
+        try:
+            df = self._unstarted(source, spark)
+        except Exception:
+            return []  # the real build will say what is wrong, in its own place
+        return unproven(df)
+
+    def _row_order(self, source: Source, sink: Sink) -> RowOrder | None:
+        """What the transform's plan says of the rows of a key, where an upsert depends on it. Needs Spark."""
+        if not isinstance(sink, TableOptions) or not needs_order(sink):
+            return None
+        try:
+            return of_stream(self._unstarted(source, session(self.master, self.spark)), sink.keys)
+        except Exception as error:
+            return RowOrder("kept", f"the transform's plan cannot be looked at here ({in_words(error)}); a run will")
+
+    def _unstarted(self, source: Source, spark: Any) -> Any:
+        """The transform over a stream that is never started: for its plan alone."""
+        from atonce.engine.source import source_schema
+
+        kafka = self.source if isinstance(self.source, Kafka) else None
+        loaded = unstarted(spark, source_schema(kafka.headers)) if kafka else source.load(spark, None, {})
+        return self._build(hooked=False)(loaded, None)
+
     def _build(self, hooked: bool) -> Callable[[Any, Any], Any]:
         def build(df: Any, _: Any) -> Any:
             if self.arrow is not None and not hooked:
                 df = map_in_arrow(df, _Each(self.arrow), self.arrow_schema)
             for fn in self.transforms:
                 df = _apply(fn, df)
+            if df.isStreaming and isinstance(self.sink, TableOptions) and needs_order(self.sink):
+                source, sink = self._parts()
+                refuse_without_order(self.sink, sink.traits().name, source.traits().ordered, df)
             return df
 
         return build
@@ -341,12 +430,14 @@ def deliver(
     name: str,
     guarantee: str = Guarantee.EFFECTIVELY_ONCE.value,
     checkpoint: str | None = None,
+    deterministic: bool = False,
     observer: Observer | None = None,
 ) -> Callable[[Any, int], None]:
     """For plain Structured Streaming: `df.writeStream.foreachBatch(atonce.deliver(…))`, whatever the source of `df`.
 
     `checkpoint` is the query's checkpointLocation; None: the query is asked for it. Positions of unknown sources cannot
-    be compared, so the ledger keeps query id and batch id.
+    be compared, so the ledger keeps query id and batch id. `deterministic` is your word that what feeds the query's
+    state always gives the same for the same input.
     """
     from atonce.engine.foreign import ForeignDelivery
 
@@ -357,6 +448,7 @@ def deliver(
         guarantee=Guarantee.parse(guarantee),
         instance=uuid.uuid4().hex[:12],
         observer=observer or Silent(),
+        deterministic=deterministic,
     )
 
 

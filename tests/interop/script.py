@@ -10,7 +10,9 @@ from tests.interop.coordinator_calls import fresh
 from tests.interop.group_calls import GroupCalls
 
 # Values that are each broker's own: ids, ports, times; and the words of error messages.
-_OWN_FIELDS = frozenset({"node_id", "port", "producer_id", "throttle_time", "error_message", "transaction_start_time"})
+_OWN_FIELDS = frozenset(
+    {"cluster_id", "node_id", "port", "producer_id", "throttle_time", "error_message", "transaction_start_time"}
+)
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 

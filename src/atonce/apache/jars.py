@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -82,7 +82,7 @@ def _fetch(folder: Path, bundle: Bundle) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     try:
-        retrieve([(pin.organisation, pin.name, pin.revision) for pin in bundle.pins], draft)
+        retrieve([(pin.organisation, pin.name, pin.revision, pin.classifier) for pin in bundle.pins], draft)
         for pin in bundle.pins:
             path = draft / pin.file
             if not path.exists():
@@ -98,8 +98,8 @@ def _fetch(folder: Path, bundle: Bundle) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def retrieve(modules: list[tuple[str, str, str]], into: Path, *, transitive: bool = False) -> None:
-    """Lets Ivy put the modules' jars into a folder as NAME-REVISION.jar."""
+def retrieve(modules: Sequence[tuple[str, ...]], into: Path, *, transitive: bool = False) -> None:
+    """Lets Ivy put the jars of (organisation, name, revision[, classifier]) into a folder as NAME-REVISION.jar."""
     java = find_java()
     description = into / "ivy.xml"
     description.write_text(_ivy_file(modules, transitive))
@@ -143,17 +143,21 @@ def _ivy(java: Java) -> list[str]:
     return [*command, "-settings", settings] if settings else command
 
 
-def _ivy_file(modules: list[tuple[str, str, str]], transitive: bool) -> str:
+def _ivy_file(modules: Sequence[tuple[str, ...]], transitive: bool) -> str:
     target = "default" if transitive else "master"
-    wanted = "\n".join(
-        f'<dependency org="{org}" name="{name}" rev="{rev}" transitive="{str(transitive).lower()}" '
-        f'conf="default->{target}"/>'
-        for org, name, rev in modules
-    )
+    wanted = []
+    for organisation, name, revision, *classifier in modules:
+        only = "".join(
+            f'<artifact name="{name}" type="jar" ext="jar" m:classifier="{each}"/>' for each in classifier if each
+        )
+        wanted.append(
+            f'<dependency org="{organisation}" name="{name}" rev="{revision}" '
+            f'transitive="{str(transitive).lower()}" conf="default->{target}">{only}</dependency>'
+        )
     return (
-        '<ivy-module version="2.0"><info organisation="atonce" module="wanted"/>'
-        '<configurations><conf name="default"/></configurations>'
-        f"<dependencies>{wanted}</dependencies></ivy-module>"
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="atonce" module="wanted"/><configurations><conf name="default"/></configurations>'
+        f"<dependencies>{''.join(wanted)}</dependencies></ivy-module>"
     )
 
 

@@ -19,11 +19,12 @@ from types import TracebackType
 
 from atonce.apache.answering import known_brokers
 from atonce.apache.jars import classpath
-from atonce.apache.pins import KAFKA
+from atonce.apache.pins import KAFKA, Bundle
 from atonce.errors import UsageError
 from atonce.local.child import Child, ChildFailed
 from atonce.local.java import find_java
 from atonce.local.ports import free_ports
+from atonce.local.private import make_private_directory, write_private
 from atonce.local.scratch import scratch_directory
 
 READY_TIMEOUT_S = 120.0
@@ -40,8 +41,12 @@ class ApacheKafka:
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, str] | None = None,
         listeners: Mapping[str, int] | None = None,
+        plugins: tuple[Bundle, ...] = (),
     ) -> None:
-        """`listeners`: further ones of node 1, security protocol → port; their secrets go into `settings`."""
+        """`listeners`: further ones of node 1, security protocol → port; their secrets go into `settings`.
+
+        `plugins`: jars beside Kafka's own, whose classes `settings` names.
+        """
         if nodes not in (1, 3):
             raise UsageError(f"nodes must be 1 or 3, got {nodes}: two nodes cannot outvote one that failed")
         self.nodes = list(range(1, nodes + 1))
@@ -51,6 +56,7 @@ class ApacheKafka:
         self.port = {node: first + node - 1 if first else ports[node - 1] for node in self.nodes}
         self._settings = dict(settings or {})
         self._listeners = dict(listeners or {})
+        self._bundles = (KAFKA, *plugins)
         self._scratch = data is None
         self.data = scratch_directory("kafka") if data is None else Path(data).absolute()
         self._children: dict[int, Child] = {}
@@ -73,7 +79,7 @@ class ApacheKafka:
         """Fetches (first time), formats (first time), starts all nodes and returns when each knows all the others."""
         try:
             self._java = find_java().command
-            self._classpath = classpath(KAFKA)
+            self._classpath = classpath(*self._bundles)
             self._format()
             for node in self.nodes:
                 self._launch(node)
@@ -149,9 +155,10 @@ class ApacheKafka:
         cluster_id = cluster_file.read_text() if cluster_file.exists() else ""
         running = []
         for node in self.nodes:
-            self._folder(node).mkdir(parents=True, exist_ok=True)
-            properties = self._folder(node) / "server.properties"
-            properties.write_text("".join(f"{key}={value}\n" for key, value in self._node_settings(node).items()))
+            make_private_directory(self._folder(node), "server.properties")
+            properties = self._folder(node) / "server.properties"  # listeners may have passwords there
+            text = "".join(f"{key}={value}\n" for key, value in self._node_settings(node).items())
+            write_private(properties, text.encode())
         if not cluster_id:
             # StorageTool wants Kafka's own form of a UUID; a leading '-' would read as an option.
             cluster_id = "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]

@@ -15,10 +15,11 @@ class Pin:
     name: str
     revision: str
     sha256: str
+    classifier: str = ""
 
     @property
     def file(self) -> str:
-        return f"{self.name}-{self.revision}.jar"
+        return "-".join(filter(None, [self.name, self.revision, self.classifier])) + ".jar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +302,20 @@ STREAMS = Bundle(
             "bd73f3805e116f711e8456ee89a8a5b43ff5dcf5a5bb865afae29deae89e7c4b",
         ),
         Pin("org.rocksdb", "rocksdbjni", "10.1.3", "e7f925287d9fe2574fb7c7a86f7facaa9b8ab602a2eed0e598bf633528121498"),
+    ),
+)
+
+# Kafka's own remote storage for its tests: tiered storage whose second tier is a directory.
+TIERED = Bundle(
+    "kafka-tiered-4.3.1",
+    (
+        Pin(
+            "org.apache.kafka",
+            "kafka-storage",
+            "4.3.1",
+            "f3236936854c13815ffaa7f35a3f2d6861c125616cba5395b538b8680dded886",
+            "test",
+        ),
     ),
 )
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from atonce.apache.cluster_secret import PROPERTIES, VARIABLE, forget_secret, make_secret
 from atonce.errors import UsageError
 from atonce.local.child import Child, ChildFailed
 from atonce.local.java import find_java
@@ -52,12 +53,18 @@ class SparkCluster:
         self._worker_count = workers
         self._cores, self._memory = cores, memory
         self.folder = scratch_directory("cluster")
+        self._secret = ""
         self._master: Child | None = None
         self._workers: dict[int, Child] = {}
 
     @property
     def master(self) -> str:
         return f"spark://{self._host}:{self._port}"
+
+    @property
+    def properties(self) -> Path:
+        """What a driver needs to be let in, for `spark-submit --properties-file`; sessions of ours find it alone."""
+        return self.folder / PROPERTIES
 
     @property
     def workers(self) -> list[int]:
@@ -75,6 +82,7 @@ class SparkCluster:
 
     def start(self) -> SparkCluster:
         try:
+            self._secret = make_secret(self.master, self.folder)
             self._master = self._launch("master", "org.apache.spark.deploy.master.Master", self._master_arguments())
             self._wait("the master", self._state)
             for number in range(self._worker_count):
@@ -116,6 +124,7 @@ class SparkCluster:
             for child in children:
                 child.kill()  # nothing of a standalone cluster's own state outlives it
         finally:
+            forget_secret(self.master)
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _master_arguments(self) -> list[str]:
@@ -130,6 +139,8 @@ class SparkCluster:
             "SPARK_LOCAL_IP": self._host,
             "SPARK_DAEMON_MEMORY": DAEMON_HEAP,
             "SPARK_NO_DAEMONIZE": "1",
+            "SPARK_DAEMON_JAVA_OPTS": os.environ.get("SPARK_DAEMON_JAVA_OPTS", "") + " -Dspark.authenticate=true",
+            VARIABLE: self._secret,
             "PYSPARK_PYTHON": sys.executable,
         }
         command = [str(home / "bin" / "spark-class"), main, *arguments]

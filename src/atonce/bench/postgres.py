@@ -54,12 +54,23 @@ def measure(load: Load, level: str, kind: str) -> Run:
     name = f"bench-{uuid.uuid4().hex[:10]}"
     table = name.replace("-", "_")
     scratch = scratch_directory("bench")
-    command = [sys.executable, "-m", "atonce.bench.subject", kind, level, load.servers, load.source, load.url]
+    command = [
+        sys.executable,
+        "-m",
+        "atonce.bench.subject",
+        kind,
+        level,
+        load.servers,
+        load.source,
+        "${ATONCE_BENCH_URL}",
+    ]
     command += [name, str(scratch), str(load.per_batch)]
     try:
         with psycopg.connect(load.url, autocommit=True) as database:
             log = scratch / "contestant.log"
-            with Child(command, env=peers.environment(), log=log, cwd=scratch) as child:
+            # The URL has a password in it, which a command line would show to everybody on the machine.
+            environment = {**peers.environment(), "ATONCE_BENCH_URL": load.url}
+            with Child(command, env=environment, log=log, cwd=scratch) as child:
                 meter = Meter([child.leash_pid], list(load.brokers)).start()
                 try:
                     _wait(database, table, load, lambda: stopped_early(child))

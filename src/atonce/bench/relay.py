@@ -12,9 +12,10 @@ import signal
 import sys
 
 from atonce.client.cluster import Cluster
-from atonce.client.fetch import Reader
 from atonce.client.offsets import LATEST, TopicPartition, list_offsets
 from atonce.client.produce import Sender, idempotent_producer
+from atonce.client.ranges import Wanted
+from atonce.client.reader import Reader
 from atonce.errors import UsageError
 from atonce.records.columns import AT, ATTRIBUTES, CONTROL, TO
 
@@ -30,7 +31,7 @@ def relay(servers: str, source: str, target: str, share: int, shares: int) -> No
     producer_id, epoch = idempotent_producer(cluster)
     sender = Sender(cluster, producer_id=producer_id, epoch=epoch)
     for place in places:
-        for _, located, _ in Reader(cluster, place.topic, place.partition, 0, ends[place]).responses():
+        for _, located, _ in Reader(cluster, Wanted(place.topic, place.partition, 0, ends[place])).responses():
             content = memoryview(located.data)
             for row in located.table:
                 if not row[ATTRIBUTES] & CONTROL:

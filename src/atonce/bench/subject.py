@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import atonce
+from atonce.local.secrets import resolved
 from atonce.pipeline import COLUMNS
 
 SPARK = {"spark.driver.memory": "2g"}
@@ -79,4 +80,4 @@ def pipeline(arguments: list[str]) -> Any:
 if __name__ == "__main__":
     if len(sys.argv) > 10:
         run_in(sys.argv[1:])
-    pipeline(sys.argv[1:]).run()
+    pipeline([resolved(word) for word in sys.argv[1:]]).run()

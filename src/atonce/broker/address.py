@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from atonce.errors import UsageError
+from atonce.local.private import make_private_directory
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class DataLock:
 
     def __init__(self, data: Path) -> None:
         try:
-            data.mkdir(parents=True, exist_ok=True)
+            make_private_directory(data, LOCK)
             self._file: IO[str] = (data / LOCK).open("a+")
         except OSError as error:
             raise UsageError(f"{data}: cannot be used as a data directory: {error.strerror}") from error

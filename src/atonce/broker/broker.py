@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from atonce.broker.acls import Acls, super_users
 from atonce.broker.background import Background
 from atonce.broker.config import BROKER_BY_NAME, INTERNAL_SEGMENT_BYTES, MAX_LONG
 from atonce.broker.coordination import Coordination
@@ -17,9 +18,11 @@ from atonce.broker.journal import PartitionJournal
 from atonce.broker.messages import ErrorCode
 from atonce.broker.metrics import Metrics
 from atonce.broker.partition import Partition
+from atonce.broker.sasl import Sasl
 from atonce.broker.sessions import FetchSessions
 from atonce.broker.settings import Settings
 from atonce.broker.topics import INTERNAL, Topic, Topics
+from atonce.broker.users import Users
 from atonce.coordinator.decision import CONSUMER_OFFSETS, TRANSACTION_STATE, ProducerIdAndEpoch, TopicPartition
 from atonce.coordinator.groups import GroupConfig, GroupCoordinator
 from atonce.coordinator.states import TransactionState
@@ -107,6 +110,19 @@ class BrokerState:
         self.files = ThreadPoolExecutor(2, "files")
         # One at a time: large requests of many clients wait for each other, and nobody else waits for them.
         self.large = ThreadPoolExecutor(1, "large")
+        self.users = Users(root)
+        self.acls: Acls | None = None
+        if settings.text("authorizer.class.name"):
+            self.acls = Acls(
+                root,
+                super_users=super_users(settings.text("super.users")),
+                allow_by_default=settings.flag("allow.everyone.if.no.acl.found"),
+            )
+        self.sasl = Sasl(
+            self.users,
+            settings.text("sasl.enabled.mechanisms").split(","),
+            settings.number("connection.failed.authentication.delay.ms") / 1000,
+        )
         self.topics = Topics(root, settings, self._open_log, self._make_partition, self.files)
         self.sessions = FetchSessions(settings.number("max.incremental.fetch.session.cache.slots"))
         self.background = Background(self.topics, settings, self.files, self._lazy)
@@ -154,6 +170,7 @@ class BrokerState:
         await asyncio.get_running_loop().run_in_executor(self.files, self.topics.close)
         for pool in (self._flushers, self.readers, self.files, self.large):
             pool.shutdown()
+        self.sasl.close()
 
     def _only(self, topic: str) -> Partition:
         found = self.topics.get(topic)

@@ -29,6 +29,7 @@ class Kind(Enum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 class BadSetting(UsageError):
@@ -87,6 +88,8 @@ class Setting:
                 if not words or len(set(words)) != len(words) or (self.choices and not set(words) <= {*self.choices}):
                     raise ValueError(text)
                 return ",".join(words)
+            case Kind.PASSWORD:
+                return text
             case Kind.STRING:
                 if self.choices and text not in self.choices:
                     raise ValueError(text)
@@ -202,6 +205,21 @@ BROKER = (
     _int("queued.max.requests", 500, "Requests of one connection held at once.", 1),
     _int("fetch.max.bytes", 57671680, "Largest answer to a fetch.", 1024),
     _int("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions kept.", 0),
+    # Who may come in.
+    Setting("sasl.enabled.mechanisms", Kind.LIST, "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN", "How users log in on `SASL_` listeners. Kafka's default is GSSAPI.", choices=("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")),
+    _int("connection.failed.authentication.delay.ms", 100, "A failed login is answered, and closed, after this.", 0),
+    Setting("ssl.keystore.location", Kind.STRING, None, "For `SSL` and `SASL_SSL` listeners: a PEM file with the private key and its chain of certificates."),
+    Setting("ssl.keystore.type", Kind.STRING, "PEM", "Kafka's default is JKS; `openssl pkcs12` makes PEM files of others.", choices=("PEM",)),
+    Setting("ssl.key.password", Kind.PASSWORD, None, "Of the private key, as `${NAME}` or `${file:PATH}`."),
+    Setting("ssl.truststore.location", Kind.STRING, None, "A PEM file with the certificates that clients' certificates must come from."),
+    Setting("ssl.truststore.type", Kind.STRING, "PEM", "Kafka's default is JKS.", choices=("PEM",)),
+    Setting("ssl.client.auth", Kind.STRING, "none", "Whether `SSL` listeners ask clients for a certificate; its name is then the user.", choices=("none", "requested", "required")),
+    Setting("ssl.enabled.protocols", Kind.LIST, "TLSv1.2,TLSv1.3", "Versions of TLS.", choices=("TLSv1.2", "TLSv1.3")),
+    Setting("authorizer.class.name", Kind.STRING, "", "Empty: whoever comes in may do everything. `org.apache.kafka.metadata.authorizer.StandardAuthorizer`: what ACLs allow.", choices=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")),
+    Setting("super.users", Kind.STRING, "", "Users who may do everything: `User:alice;User:bob`."),
+    _bool("allow.everyone.if.no.acl.found", False, "Whether what no ACL names is open to everybody who comes in."),
+    _int("authentication.timeout.ms", 10000, "Ours: handshake and login must be done by then.", 100),
+    _int("max.unauthenticated.connections", 256, "Ours: connections that have not logged in yet; above it the oldest of the address with most of them goes.", 1),
     # Groups and offsets.
     _int("group.initial.rebalance.delay.ms", 0, "Wait for more members before a new group's first rebalance. 0 as in Kafka's server.properties; its default is 3000.", 0),
     _int("group.min.session.timeout.ms", 6000, "Smallest session time-out of a member.", 0),

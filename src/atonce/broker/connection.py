@@ -16,6 +16,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from atonce.broker.access import GUARDS
 from atonce.broker.context import Context, Later
 from atonce.broker.handlers import api_versions
 from atonce.broker.messages import (
@@ -28,6 +29,8 @@ from atonce.broker.messages import (
     read_header,
     read_request,
 )
+from atonce.broker.peer import Peer
+from atonce.broker.tls import principal
 
 if TYPE_CHECKING:
     from atonce.broker.listeners import Listener
@@ -45,6 +48,8 @@ _PRODUCE = 0
 _FETCH = 1
 # Answers of one connection that may be waited for at once: more than any client keeps in flight.
 _MOST_UNANSWERED = 128
+# Requests held of somebody who has not logged in yet.
+_STRANGERS_REQUESTS = 4
 # Above this, the next request of the connection waits until the client has read more of its answers.
 _UNSENT_BYTES = 4 * 1024 * 1024
 
@@ -55,6 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         self._listener = listener
         self._told = ("", 0)  # where this client finds us
         self.connection_id = connection_id
+        self.peer: Peer = server.peer(listener)
         self.address = ""
         self._transport: Any = None
         self._scratch = bytearray(_SCRATCH_BYTES)
@@ -72,25 +78,41 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
         self._paused = False
         self.closing = False
-        self.last_active = time.monotonic()
+        self.began = self.last_active = time.monotonic()
         self._task: asyncio.Task[None] | None = None
         self._busy = False
         self._only_reads = False
+        self._is_wrapped = False
         self._stalled_since = 0.0
         self._least_unsent = 0
 
     # -- the transport's side -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
+        if self.peer.is_shaking_hands:
+            self._is_wrapped, self.peer.is_shaking_hands = True, False
+            self.peer.principal = principal(transport)
+            self._begin(transport)
+        elif self.arrive(transport):
+            self._begin(transport)
+
+    def arrive(self, transport: Any) -> bool:
+        """Somebody is there. False: there is no room, and he is gone again."""
         self._transport = transport
         peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if peer else ""
+        self.address = self.peer.host = str(peer[0]) if peer else ""
         reached = transport.get_extra_info("sockname")
         self._told = self._listener.told(str(reached[0]) if reached else "")
         if not self._server.admit(self):
             self.closing = True
             transport.abort()
-            return
+            return False
+        return True
+
+    def _begin(self, transport: Any) -> None:
+        self._transport = transport
+        if not self.peer.is_stranger:
+            self._server.came_in(self)
         transport.set_write_buffer_limits(high=_UNSENT_BYTES)
         self._server.limits.size_buffers(transport.get_extra_info("socket"))
         self._task = asyncio.get_running_loop().create_task(self._serve())
@@ -106,7 +128,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self._hang_up()
-        return True  # what was received is still answered; then `_serve` closes
+        # What was received is still answered; then `_serve` closes. TLS cannot be half closed.
+        return not self._is_wrapped
 
     def _hang_up(self) -> None:
         """Nothing more will come. A fetch that waits for data is given up; whatever changes something is finished."""
@@ -172,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         position = 0
         while self._filled - position >= 4 and not self.closing:
             (size,) = _SIZE.unpack_from(self._scratch, position)
-            if size < _SMALLEST_FRAME or size > self._limit(size, position):
+            if size < self._smallest_frame() or size > self._limit(size, position):
                 self._refuse(f"a request of {size} bytes")
                 return
             end = position + 4 + size
@@ -200,6 +223,10 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_began = (self._frame_began or time.monotonic()) if partial else None
         self._balance()
 
+    def _smallest_frame(self) -> int:
+        login = self.peer.login
+        return 1 if login is not None and login.takes_raw_tokens else _SMALLEST_FRAME
+
     def _grow(self, more: int) -> None:
         if self._frame is not None:
             self._server.reserve(more)
@@ -207,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _limit(self, size: int, position: int) -> int:
         limits = self._server.limits
-        if self._first:
+        if self._first or self.peer.login is not None:
             return limits.first_request_bytes
         if size <= limits.control_request_bytes or self._filled - position < 6:
             return limits.request_bytes
@@ -224,9 +251,8 @@ class Connection(asyncio.BufferedProtocol):
         """Stop reading while too much is held, here or in the whole broker; go on when there is room again."""
         # Half a request goes on for a while, or nobody could ever finish.
         server = self._server
-        full = len(self._frames) >= server.limits.queued_requests or (
-            server.is_full if self._frame is None else server.is_overfull
-        )
+        most = server.limits.queued_requests if self.peer.login is None else _STRANGERS_REQUESTS
+        full = len(self._frames) >= most or (server.is_full if self._frame is None else server.is_overfull)
         if full and not self._paused and not self.closing:
             self._paused = True
             self._transport.pause_reading()
@@ -247,12 +273,16 @@ class Connection(asyncio.BufferedProtocol):
         self.closing = True
         self._transport.abort()
 
+    turn_out = _refuse
+
     def sweep(self, now: float) -> None:
         """Called every second or so: close what has been quiet, or half sent, for too long."""
         limits = self._server.limits
         began = self._frame_began
         patience_s = limits.receive_s * (2 if self._paused else 1)
-        if began is not None and now - began > patience_s:
+        if self.peer.is_stranger and now - self.began > limits.login_s:
+            self._refuse(f"no login within {limits.login_s:g} s")
+        elif began is not None and now - began > patience_s:
             self._refuse(f"a request that was not complete after {limits.receive_s:g} s")
         elif self in self._server.slow and self.stalled_s(now) > limits.send_s:
             self.give_up()
@@ -281,6 +311,9 @@ class Connection(asyncio.BufferedProtocol):
                     self._busy = self._only_reads = False
                     if self._paused:
                         self._balance()
+                if self.peer.turned_away:
+                    self._server.metrics.refused += 1
+                    return
         except MalformedRequest as error:
             self._refuse(str(error))
         except asyncio.CancelledError:
@@ -304,8 +337,14 @@ class Connection(asyncio.BufferedProtocol):
     async def _answer(self, frame: bytes | bytearray) -> None:
         size = len(frame)
         later = False
+        login = self.peer.login
         try:
+            if login is not None and login.takes_raw_tokens:
+                self._transport.writelines(await login.answer_raw(bytes(frame)))
+                return
             header = read_header(frame)  # type: ignore[arg-type]
+            if login is not None:
+                login.check_allowed(header.api_key)
             route = self._server.routes.get(header.api_key)
             context = Context(
                 header.api_key,
@@ -315,6 +354,7 @@ class Connection(asyncio.BufferedProtocol):
                 f"/{self.address}",
                 self.connection_id,
                 *self._told,
+                self.peer,
             )
             self._server.metrics.request(header.api_key)
             if route is None or not route.min_version <= header.version <= route.max_version:
@@ -322,7 +362,11 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 request = await self._read(route, header, frame)
                 self._only_reads = header.api_key == _FETCH
-                result = await route.handle(self._server.broker, context, request)
+                guard = None if self.peer.acls is None else GUARDS.get(header.api_key)
+                if guard is None:
+                    result = await route.handle(self._server.broker, context, request)
+                else:
+                    result = await guard(route.handle, self._server.broker, context, request)
                 self._only_reads = False
                 del request
                 if isinstance(result, Reply) and result.is_heavy:
@@ -344,6 +388,8 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             if not later:
                 self._server.release(size)
+            if login is not None and self.peer.login is None:
+                self._server.came_in(self)
 
     async def _read(self, route: Route, header: RequestHeader, frame: bytes | bytearray) -> Any:
         """The request's body; a large one is read in a thread, while others have their turn."""
@@ -398,4 +444,5 @@ class Connection(asyncio.BufferedProtocol):
         parts = encode_response(context.api_key, context.version, context.correlation_id, result)
         self._server.metrics.bytes_out += sum(len(part) for part in parts)
         self.last_active = time.monotonic()
-        self._transport.writelines(parts)
+        # Each part would be a TLS record of its own.
+        self._transport.writelines((b"".join(parts),) if self._is_wrapped else parts)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from atonce.broker.messages import Reply
+from atonce.broker.peer import Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Context:
     connection_id: int
     host: str = ""  # where this client finds us, by the listener that it came in by
     port: int = 0
+    peer: Peer = field(default_factory=Peer)
 
     def reply(self, **values: Any) -> Reply:
         """The response in the version of the request: fields that it does not know are dropped."""

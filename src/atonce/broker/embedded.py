@@ -12,6 +12,7 @@ from types import TracebackType
 from atonce.broker.address import find_running
 from atonce.errors import UsageError
 from atonce.local.child import Child
+from atonce.local.private import make_private_directory
 from atonce.local.scratch import scratch_directory
 
 _READY = "ready on "
@@ -65,7 +66,7 @@ class Broker:
     def start(self) -> Broker:
         if self.running:
             return self
-        self.data.mkdir(parents=True, exist_ok=True)
+        make_private_directory(self.data)
         command = [
             sys.executable,
             "-m",

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from atonce.broker.messages import ErrorCode, Raw
 from atonce.broker.produce_wire import compact_count, write_topic
+from atonce.log.results import EpochEnd
 
 FIRST_FLEXIBLE = 12
 FIRST_TOPIC_ID = 13
@@ -21,6 +22,8 @@ _PARTITION = Struct(">ihqqq")
 _PARTITION_V4 = Struct(">ihqq")
 _ABORTED = Struct(">qq")
 _NO_REPLICA = _INT32.pack(-1)
+# One tag, number 0, of 13 bytes: epoch, end offset, and no tags of its own.
+_DIVERGING = Struct(">BBBiqB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class PartitionData:
     log_start_offset: int = -1
     aborted: tuple[tuple[int, int], ...] = ()
     records: list[bytes] = field(default_factory=list)
+    diverging: EpochEnd | None = None
 
 
 def write_fetch(
@@ -68,10 +72,14 @@ def write_fetch(
                 parts.extend(one.records)
                 out = bytearray()
             if flexible:
-                out += b"\0"
+                out += b"\0" if one.diverging is None else _diverging(one.diverging)
         if flexible:
             out += b"\0"
     if flexible:
         out += b"\0"
     parts.append(bytes(out))
     return Raw(parts)
+
+
+def _diverging(end: EpochEnd) -> bytes:
+    return _DIVERGING.pack(1, 0, 13, end.leader_epoch, end.end_offset, 0)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from atonce.broker.router import routes
+from atonce.local.host_header import is_meant_for_us
 
 _HEAD_LIMIT_BYTES = 8192
 
@@ -45,13 +46,23 @@ class Metrics:
             yield from (f"# HELP atonce_{name} {what}", f"# TYPE atonce_{name} gauge", f"atonce_{name} {value}")
 
 
+def _header(head: bytes, name: bytes) -> str | None:
+    for line in head.split(b"\r\n")[1:]:
+        key, _, value = line.partition(b":")
+        if key.strip().lower() == name:
+            return value.decode("latin-1").strip()
+    return None
+
+
 async def serve_metrics(host: str, port: int, text: Callable[[], str]) -> tuple[asyncio.Server, str, int]:
     """A very small HTTP server: every GET is answered with the metrics."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
-            if head.startswith(b"GET "):
+            if not is_meant_for_us(_header(head, b"host"), host):
+                writer.write(b"HTTP/1.1 421 Misdirected Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            elif head.startswith(b"GET "):
                 body = text().encode()
                 writer.write(
                     b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nConnection: close\r\n"

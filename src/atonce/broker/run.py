@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +25,12 @@ from atonce.broker.address import (
 )
 from atonce.broker.broker import BrokerState
 from atonce.broker.config import Value
-from atonce.broker.listeners import Listener, Protocol, parse_listeners
+from atonce.broker.listeners import Listener, parse_listeners
 from atonce.broker.metrics import Metrics, serve_metrics
 from atonce.broker.open_files import OpenFiles, raise_limit
 from atonce.broker.server import Limits, Server
 from atonce.broker.settings import Settings
+from atonce.broker.tls import tls_context
 from atonce.errors import UsageError
 
 _log = logging.getLogger(__name__)
@@ -49,11 +52,11 @@ def run(options: Options, ready: Callable[[str], None]) -> None:
     """Serve until a signal comes. `ready` is called with HOST:PORT once the broker answers."""
     listeners = listeners_of(options)
     for listener in listeners:
-        if listener.protocol is not Protocol.PLAINTEXT:
-            raise UsageError(f"listeners={listener}: this broker does not speak {listener.protocol.value}")
-        _check_reach(options, "--listen", show_address(listener.host or "0.0.0.0", listener.port), _HARM)
+        if not _asks_who_it_is(options, listener):
+            _check_reach(options, "--listen", show_address(listener.host or "0.0.0.0", listener.port), _HARM)
     if options.metrics is not None:
         _check_reach(options, "--metrics", options.metrics, "see what is going on here")
+    os.umask(0o077)  # what is kept here is nobody else's business
     lock = DataLock(options.data)
     try:
         # Requests make no reference cycles worth looking for often; the young generation would be scanned all day.
@@ -78,12 +81,18 @@ def listeners_of(options: Options) -> list[Listener]:
     return parse_listeners(values)
 
 
+def _asks_who_it_is(options: Options, listener: Listener) -> bool:
+    """Whether nobody comes in who has not proven who he is, over a wire that nobody else reads."""
+    certificates = options.settings.get("ssl.client.auth") == "required"
+    return listener.protocol.is_encrypted and (listener.protocol.asks_for_a_user or certificates)
+
+
 def _check_reach(options: Options, option: str, address: str, harm: str) -> None:
     host, _ = parse_address(address)
     if not options.insecure and not is_loopback(host):
         raise UsageError(
-            f"{option} {address}: anyone who reaches this address could {harm}, as there is neither TLS nor a "
-            "password. Listen on 127.0.0.1, or add --insecure if the network is trusted."
+            f"{option} {address}: anyone who reaches this address could {harm}, as it is not asked for a password or "
+            "certificate over TLS. Listen on 127.0.0.1, or use --secure, or add --insecure if the network is trusted."
         )
 
 
@@ -93,6 +102,11 @@ async def _serve(options: Options, listeners: Sequence[Listener], ready: Callabl
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     settings = Settings(static=dict(options.settings))
+    contexts = {
+        listener.name: tls_context(settings, asks_for_a_user=listener.protocol.asks_for_a_user)
+        for listener in listeners
+        if listener.protocol.is_encrypted
+    }
     metrics = Metrics()
     shared = OpenFiles.shared_out(raise_limit())
     broker = BrokerState(options.data, settings, metrics, shared.files)
@@ -100,7 +114,7 @@ async def _serve(options: Options, listeners: Sequence[Listener], ready: Callabl
     try:
         await broker.start()
         backlog = settings.number("socket.listen.backlog.size")
-        bound = [await _listen(server, listener, backlog) for listener in listeners]
+        bound = [await _listen(server, listener, backlog, contexts.get(listener.name)) for listener in listeners]
         # For those on this machine: the name that was given, unless it stands for every address.
         here = "localhost" if bound[0].listens_everywhere else bound[0].host
         if options.metrics is not None:
@@ -120,9 +134,9 @@ async def _serve(options: Options, listeners: Sequence[Listener], ready: Callabl
         await broker.stop()
 
 
-async def _listen(server: Server, listener: Listener, backlog: int) -> Listener:
+async def _listen(server: Server, listener: Listener, backlog: int, tls: ssl.SSLContext | None) -> Listener:
     try:
-        return await server.listen(listener, backlog)
+        return await server.listen(listener, backlog, tls)
     except OSError as error:
         raise UsageError(f"{listener}: cannot listen there: {error.strerror or error}") from error
 

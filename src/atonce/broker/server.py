@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -13,8 +14,11 @@ from atonce.broker.config import MAX_INT
 from atonce.broker.connection import Connection
 from atonce.broker.listeners import Listener
 from atonce.broker.metrics import Metrics
+from atonce.broker.peer import Peer
 from atonce.broker.router import routes
+from atonce.broker.sasl import Login
 from atonce.broker.settings import Settings
+from atonce.broker.tls import TlsListener, listening_sockets
 
 _SWEEP_S = 1.0
 # A client that has read something within this time is not let go, however full we are.
@@ -36,6 +40,8 @@ class Limits:
     response_bytes: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    login_s: float
+    strangers: int
 
     @classmethod
     def of(cls, settings: Settings, most_connections: int = MAX_INT) -> Limits:
@@ -54,6 +60,8 @@ class Limits:
             response_bytes=settings.number("queued.max.response.bytes"),
             send_buffer_bytes=settings.number("socket.send.buffer.bytes"),
             receive_buffer_bytes=settings.number("socket.receive.buffer.bytes"),
+            login_s=settings.number("authentication.timeout.ms") / 1000,
+            strangers=settings.number("max.unauthenticated.connections"),
         )
 
     def size_buffers(self, connection: socket.socket) -> None:
@@ -73,15 +81,16 @@ class Server:
         self.routes = routes()
         self._connections: dict[int, Connection] = {}
         self._per_address: Counter[str] = Counter()
+        self._strangers: dict[int, Connection] = {}  # the oldest first
         self._next_id = 0
         self._held_bytes = 0
         self._waiting: list[Connection] = []
         self.slow: set[Connection] = set()  # those that do not read their answers as fast as we write them
         broker.response_room = self.response_room
-        self._listening: list[asyncio.Server] = []
+        self._listening: list[asyncio.Server | TlsListener] = []
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def listen(self, listener: Listener, backlog: int) -> Listener:
+    async def listen(self, listener: Listener, backlog: int, tls: ssl.SSLContext | None = None) -> Listener:
         """Start accepting there; returns the listener with the port that it became."""
         loop = asyncio.get_running_loop()
         bound = listener
@@ -92,7 +101,12 @@ class Server:
 
         # Every address; but a port that is picked would be another one for each family.
         host = listener.host or (None if listener.port else "0.0.0.0")
-        serving = await loop.create_server(connect, host, listener.port, backlog=backlog)
+        serving: asyncio.Server | TlsListener
+        if tls is None:
+            serving = await loop.create_server(connect, host, listener.port, backlog=backlog)
+        else:
+            sockets = listening_sockets(host, listener.port, backlog)
+            serving = TlsListener(sockets, connect, tls, self.limits.login_s)
         bound = listener.bound(int(serving.sockets[0].getsockname()[1]))
         self._listening.append(serving)
         if self._sweeper is None:
@@ -126,11 +140,35 @@ class Server:
         self._connections[connection.connection_id] = connection
         self._per_address[connection.address] += 1
         self.metrics.connections = len(self._connections)
+        if connection.peer.is_stranger:
+            self._strangers[connection.connection_id] = connection
+            if len(self._strangers) > limits.strangers:
+                self._drop_a_stranger()
         return True
+
+    def peer(self, listener: Listener) -> Peer:
+        """Whom a new connection belongs to, as far as that is known."""
+        acls = self.broker.acls
+        if acls is not None:
+            acls.refresh()
+        peer = Peer(acls=acls, is_shaking_hands=listener.protocol.is_encrypted)
+        if listener.protocol.asks_for_a_user:
+            peer.login = Login(self.broker.sasl, peer)
+        return peer
+
+    def came_in(self, connection: Connection) -> None:
+        self._strangers.pop(connection.connection_id, None)
+
+    def _drop_a_stranger(self) -> None:
+        """The oldest from the address that has most of them: a flood crowds out itself, and nobody else."""
+        most, _ = Counter(one.address for one in self._strangers.values()).most_common(1)[0]
+        oldest = next(one for one in self._strangers.values() if one.address == most)
+        oldest.turn_out("too many connections without a login")
 
     def forget(self, connection: Connection) -> None:
         if self._connections.pop(connection.connection_id, None) is None:
             return
+        self._strangers.pop(connection.connection_id, None)
         self._per_address[connection.address] -= 1
         if not self._per_address[connection.address]:
             del self._per_address[connection.address]

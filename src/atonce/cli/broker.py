@@ -25,8 +25,17 @@ def broker(
     metrics: Annotated[
         str | None, typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there.")
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="TLS and logins: makes a certificate and the user `admin` in --data, and prints the client settings. "
+            "Listens on 0.0.0.0:9093 unless --listen says otherwise.",
+        ),
+    ] = False,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow an address that other machines can reach.")
+        bool,
+        typer.Option("--insecure", help="Allow an address that other machines can reach without TLS and a login."),
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, on standard error.")] = False,
 ) -> None:
@@ -41,15 +50,38 @@ def broker(
       atonce broker --data /var/lib/atonce --listen 127.0.0.1:0 --metrics 127.0.0.1:9405
 
       atonce broker --data .atonce/broker --set log.retention.hours=24
+
+      atonce broker --data /var/lib/atonce --secure
     """
     import logging
 
     from atonce.broker.run import Options, run
     from atonce.broker.settings import checked_broker_settings, parse_assignments
+    from atonce.local.secrets import from_command_line
 
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    checked = checked_broker_settings(parse_assignments(settings or ()))
-    options = Options(data=data, listen=listen, settings=checked, insecure=insecure, metrics=metrics)
-    run(options, lambda address: print(f"ready on {address}", flush=True))
+    given = {
+        name: from_command_line(f"--set {name}", value, secret="password" in name)
+        for name, value in parse_assignments(settings or ()).items()
+    }
+    if not secure:
+        options = Options(data, listen, checked_broker_settings(given), insecure, metrics)
+        run(options, lambda address: print(f"ready on {address}", flush=True))
+        return
+    from atonce.broker.address import parse_address, show_address
+    from atonce.broker.secure import reachable_name
+    from atonce.broker.secure import secure as make_secure
+
+    secured = make_secure(data, listen, given)
+    options = Options(data, None, checked_broker_settings(secured.settings), insecure, metrics)
+
+    def ready(address: str) -> None:
+        print(f"ready on {address}")
+        servers = show_address(reachable_name(listen), parse_address(address)[1])
+        print("# Client settings; give clients a copy of ca.pem and the password, or users of their own.")
+        print("\n".join(secured.write_client_settings(servers)))
+        print(f"# For Kafka's Java tools: --command-config {secured.folder / 'client.properties'}", flush=True)
+
+    run(options, ready)

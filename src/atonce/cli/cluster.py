@@ -45,6 +45,7 @@ def cluster(
     each = cores or os.cpu_count() or 1
     with stoppable(), SparkCluster(workers, cores=each, memory=memory, listen=listen) as running:
         announce(running.master)
+        print(f"other drivers than atonce: spark-submit --properties-file {running.properties}", file=sys.stderr)
         told: set[str] = set()
 
         def check() -> None:

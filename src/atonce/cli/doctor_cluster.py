@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from atonce.cli.finding import Finding, note, ok, problem, warning
 from atonce.client import admin, hanging
 from atonce.client.cluster import Cluster
+from atonce.client.durability import LEDGER_TOPICS, forgetful
 from atonce.client.topic import Kafka
 from atonce.errors import AtOnceError
 
@@ -26,6 +27,7 @@ def cluster_findings(cluster: Cluster) -> Iterator[Finding]:
         ("brokers", _brokers),
         ("transactions", _transaction_version),
         ("settings", _settings),
+        ("progress", _progress),
         ("clock", _clock),
         ("open transactions", _open_transactions),
         ("readers", _readers),
@@ -103,6 +105,15 @@ def _settings(cluster: Cluster) -> Iterator[Finding]:
             f"{in_sync} with {copies} copies: an acknowledged record may exist once",
             "set min.insync.replicas=2",
         )
+
+
+def _progress(cluster: Cluster) -> Iterator[Finding]:
+    """The topics in which Kafka keeps every pipeline's progress and the outcome of its transactions."""
+    if len(admin.brokers(cluster)) == 1:
+        return  # one copy of everything: that was said
+    for line in forgetful(cluster, inputs=(), outputs=LEDGER_TOPICS):
+        found, _, advice = line.partition(". Next: ")
+        yield warning("progress", found, advice)
 
 
 def _clock(cluster: Cluster) -> Iterator[Finding]:

@@ -17,14 +17,19 @@ def explain(
     pipeline: Annotated[str, typer.Argument(help="A YAML file, or module:attribute of a Pipeline.")],
     guarantee: Annotated[str | None, typer.Option(help="Explain this level instead of the pipeline's own.")] = None,
     servers: Annotated[str | None, typer.Option(help="Kafka servers for whatever names none.")] = None,
+    ask: Annotated[bool, typer.Option("--ask", help="Also ask the servers, and warn of what they may forget.")] = False,
 ) -> None:
-    """Which guarantee source and sink allow, why, where progress is kept. Starts nothing and connects to nothing.
+    """Which guarantee source and sink allow, why, where progress is kept. Starts nothing; connects only with --ask.
+
+    Where a transform may keep state, or rows need an order, Spark is asked for its plan.
 
     Examples:
 
       atonce explain orders.yaml
 
       atonce explain shop.pipelines:orders --guarantee at-least-once
+
+      atonce explain orders.yaml --ask
     """
     chosen, _ = pipeline_named(pipeline)
-    print(overridden(chosen, guarantee, servers, None).explain())
+    print(overridden(chosen, guarantee, servers, None).explain(ask=ask))

@@ -127,7 +127,7 @@ def said(pipeline: str) -> Callable[[str], None]:
 
 
 def log_line(now: Snapshot) -> str:
-    facts = {key: value for key, value in asdict(now).items() if value not in (None, "")}
+    facts = {key: value for key, value in asdict(now).items() if value not in (None, "", {})}
     facts["rows_per_s"] = round(now.rows_per_s, 1)
     facts["last_batch_s"] = round(now.last_batch_s, 3)
     return json.dumps({**_now(), **facts})

@@ -25,6 +25,7 @@ COMMANDS = (
     "reset",
     "verify",
     "broker",
+    "users",
     "kafka",
     "cluster",
     "postgres",

@@ -26,7 +26,10 @@ ServersOption = Annotated[
 ]
 ConfigOption = Annotated[
     list[str] | None,
-    typer.Option("--config", help="A client setting by Kafka's name, KEY=VALUE (security.protocol=SSL …). Repeatable."),
+    typer.Option(
+        "--config",
+        help="A client setting by Kafka's name, KEY=VALUE. Repeatable. Secrets as '${NAME}' or '${file:PATH}'.",
+    ),
 ]
 
 
@@ -39,12 +42,17 @@ def chosen_servers(servers: str | None) -> str:
 
 
 def parse_config(pairs: list[str] | None) -> Mapping[str, str]:
+    from atonce.client.config import SECRET
+    from atonce.local.secrets import from_command_line
+
     config = {}
     for pair in pairs or []:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise UsageError(f"--config wants KEY=VALUE, got {pair!r}")
-        config[key.strip().removeprefix("kafka.")] = value.strip()
+        name = key.strip().removeprefix("kafka.")
+        is_secret = SECRET.search(name) is not None
+        config[name] = from_command_line(f"--config {name}", value.strip(), secret=is_secret)
     return config
 
 

@@ -78,6 +78,7 @@ def verify(
         print_list(console)
         return
     _refuse_nonsense(pipeline, app, matrix=matrix, one_to_one=one_to_one)
+    output_table, database = _address("--output-table", output_table), _address("--database", database)
     options = Options(
         faults=faults,
         seed=seed,
@@ -105,6 +106,12 @@ def verify(
 
 
 Subject = Callable[["Options"], "list[Verdict]"]
+
+
+def _address(option: str, given: str | None) -> str | None:
+    from atonce.local.secrets import from_command_line, has_password
+
+    return None if given is None else from_command_line(option, given, secret=has_password(given))
 
 
 def _refuse_nonsense(pipeline: str | None, app: str | None, *, matrix: bool, one_to_one: bool) -> None:

@@ -17,7 +17,8 @@ Output = Annotated[str | None, typer.Option("--output", help="Topic that the com
 OutputTable = Annotated[
     str | None,
     typer.Option(
-        help="URL#TABLE that the command writes instead; needs --allow-external. With {url} in --app a copy of the "
+        help="URL#TABLE that the command writes instead, a password in it as '${NAME}' or '${file:PATH}'; needs "
+        "--allow-external. With {url} in --app a copy of the "
         "table in a scratch schema is used; without it the table itself, EMPTIED before every run."
     ),
 ]

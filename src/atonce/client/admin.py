@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,15 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import MetadataRequest
 
+from atonce.client.answers import only
 from atonce.client.cluster import Cluster
-from atonce.client.errors import BrokerRefused, Code, TopicMissing, raise_for
+from atonce.client.errors import TRY_AGAIN, BrokerRefused, Code, TopicMissing, TryAgain, raise_for
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, committed, list_offsets
+from atonce.client.retry import retry
 from atonce.errors import AtOnceError, UsageError
 
 TIMEOUT_MS = 30_000
 _BROKER, _TOPIC = 4, 2
-_TOPIC_ALREADY_EXISTS = 36
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +80,13 @@ class GroupLag:
 
 
 def brokers(cluster: Cluster) -> list[Broker]:
-    answer = cluster.call(DescribeClusterRequest(include_cluster_authorized_operations=False))
-    raise_for(answer.error_code, "describing the cluster")
+    def ask() -> Any:
+        answer = cluster.call(DescribeClusterRequest(include_cluster_authorized_operations=False))
+        raise_for(answer.error_code, "describing the cluster")
+        only(answer.brokers, "describing the cluster: its brokers")
+        return answer
+
+    answer = retry(ask, limit_ms=TIMEOUT_MS)
     return sorted(
         (Broker(id=each.broker_id, host=each.host, port=each.port) for each in answer.brokers), key=lambda each: each.id
     )
@@ -101,8 +107,7 @@ def topics(cluster: Cluster, *, internal: bool = False) -> list[TopicState]:
 
 
 def describe_topic(cluster: Cluster, name: str) -> list[PartitionState]:
-    topic = _metadata(cluster, [name])[0]
-    raise_for(topic.error_code, f"describing topic {name}")
+    topic = _described(cluster, name)
     partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
     keys = [TopicPartition(name, each.partition_index) for each in partitions if each.leader_id >= 0]
     earliest = list_offsets(cluster, dict.fromkeys(keys, EARLIEST), "read_uncommitted")
@@ -144,23 +149,54 @@ def create_topic(
         assignments=[],
         configs=[creatable.CreatableTopicConfig(name=key, value=value) for key, value in (settings or {}).items()],
     )
-    answer = cluster.call(CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=False))
-    result = answer.topics[0]
-    if result.error_code == _TOPIC_ALREADY_EXISTS:
-        if exists_ok:
-            return False
-        raise UsageError(f"topic {name} exists already")
-    _raise_with_words(result, f"creating topic {name}")
-    return True
+    what = f"creating topic {name}"
+    result, repeated = _changed(
+        lambda: only(
+            cluster.call(CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=False)).topics,
+            what,
+        ),
+        what,
+        done=Code.TOPIC_ALREADY_EXISTS,
+    )
+    if result.error_code != Code.TOPIC_ALREADY_EXISTS or repeated:
+        return True
+    if exists_ok:
+        return False
+    raise UsageError(f"topic {name} exists already")
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:
     wanted = DeleteTopicsRequest.DeleteTopicState(name=name)
-    answer = cluster.call(DeleteTopicsRequest(topics=[wanted], topic_names=[name], timeout_ms=TIMEOUT_MS))
-    result = answer.responses[0]
-    if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+    what = f"deleting topic {name}"
+    result, repeated = _changed(
+        lambda: only(
+            cluster.call(DeleteTopicsRequest(topics=[wanted], topic_names=[name], timeout_ms=TIMEOUT_MS)).responses,
+            what,
+        ),
+        what,
+        done=Code.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+    if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION and not repeated:
         raise TopicMissing(f"there is no topic {name} to delete")
-    _raise_with_words(result, f"deleting topic {name}")
+
+
+def _changed(ask: Callable[[], Any], what: str, *, done: int) -> tuple[Any, bool]:
+    """(what was answered, whether an earlier attempt may have been carried out already). `done` is no error here."""
+    unanswered = False
+
+    def attempt() -> Any:
+        result = ask()
+        if result.error_code != done:
+            _raise_with_words(result, what)
+        return result
+
+    def note(error: AtOnceError) -> None:
+        nonlocal unanswered
+        refused = isinstance(error, TryAgain) and error.code != Code.NONE
+        unanswered = unanswered or not refused
+
+    result = retry(attempt, limit_ms=TIMEOUT_MS, on_retry=note)
+    return result, unanswered
 
 
 def controller_time_ms(cluster: Cluster) -> int | None:
@@ -175,6 +211,8 @@ def controller_time_ms(cluster: Cluster) -> int | None:
     except AtOnceError:
         return None  # not a KRaft cluster, or an embedded broker
     if answer.error_code != Code.NONE or not answer.topics:
+        return None
+    if not answer.topics[0].partitions:
         return None
     state = answer.topics[0].partitions[0]
     stamps = [voter.last_caught_up_timestamp for voter in state.current_voters if voter.replica_id == state.leader_id]
@@ -194,9 +232,7 @@ def groups(cluster: Cluster) -> list[GroupState]:
     """Each broker answers for the groups it coordinates, so all are asked."""
     found: dict[str, GroupState] = {}
     for broker in brokers(cluster):
-        answer = cluster.call(ListGroupsRequest(states_filter=[], types_filter=[]), node=broker.id)
-        raise_for(answer.error_code, f"listing groups of broker {broker.id}")
-        for group in answer.groups:
+        for group in _listed_groups(cluster, broker.id):
             found[group.group_id] = GroupState(
                 group=group.group_id,
                 state=group.group_state or "",
@@ -226,26 +262,52 @@ def group_lag(cluster: Cluster, group: str) -> list[GroupLag]:
     ]
 
 
+def _listed_groups(cluster: Cluster, node: int) -> list[Any]:
+    def ask() -> list[Any]:
+        answer = cluster.call(ListGroupsRequest(states_filter=[], types_filter=[]), node=node)
+        raise_for(answer.error_code, f"listing groups of broker {node}")
+        return list(answer.groups)
+
+    return retry(ask, limit_ms=TIMEOUT_MS)
+
+
 def _metadata(cluster: Cluster, names: Sequence[str] | None) -> list[Any]:
-    wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    answer = cluster.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
-    return list(answer.topics)
+    def ask() -> list[Any]:
+        wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answer = cluster.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        raise_for(answer.error_code, "looking up topics")
+        if names:
+            only(answer.topics, f"looking up topic {names[0]}")
+        return list(answer.topics)
+
+    return retry(ask, limit_ms=TIMEOUT_MS)
+
+
+def _described(cluster: Cluster, name: str) -> Any:
+    topic = _metadata(cluster, [name])[0]
+    raise_for(topic.error_code, f"describing topic {name}")
+    return topic
 
 
 def _settings(cluster: Cluster, kind: int, name: str, node: int | None) -> dict[str, str]:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=None
     )
-    answer = cluster.call(DescribeConfigsRequest(resources=[resource]), node=node)
-    result = answer.results[0]
-    _raise_with_words(result, f"reading settings of {name}")
+    what = f"reading settings of {name}"
+
+    def ask() -> Any:
+        result = only(cluster.call(DescribeConfigsRequest(resources=[resource]), node=node).results, what)
+        _raise_with_words(result, what)
+        return result
+
+    result = retry(ask, limit_ms=TIMEOUT_MS)
     return {each.name: each.value for each in result.configs if each.value is not None}
 
 
 def _raise_with_words(result: Any, where: str) -> None:
-    """The broker's own words say more than its code, where it sends any."""
+    """The broker's own words say more than its code, where it sends any; what passes is tried again all the same."""
     words = getattr(result, "error_message", None)
-    if result.error_code != Code.NONE and words:
+    if result.error_code not in (Code.NONE, *TRY_AGAIN) and words:
         refused = BrokerRefused(f"{where}: the broker answered: {words}")
         refused.code = int(result.error_code)
         raise refused

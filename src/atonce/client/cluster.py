@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 
+from atonce.client.answers import left_out, only
 from atonce.client.config import Properties
 from atonce.client.errors import COORDINATOR_MOVED, MISSING, Code, KafkaCode, TopicMissing, error_for, raise_for
 from atonce.client.net import Connections
@@ -92,10 +93,14 @@ class Cluster:
                 key=key,
                 key_type=1 if kind == "transaction" else 0,
                 coordinator_keys=[key],
+                min_version=4,
             )
+            what = f"finding the coordinator of {kind} {key!r}"
             answer = self.call(request, timeout_ms=timeout_ms)
-            found = answer.coordinators[0] if answer.coordinators else answer
-            raise_for(found.error_code, f"finding the coordinator of {kind} {key!r}")
+            found = only(answer.coordinators, what)
+            raise_for(found.error_code, what)
+            if found.node_id < 0:
+                raise left_out(f"{what}: its node")
             return int(found.node_id)
 
         node = retry(find, limit_ms=timeout_ms)
@@ -144,6 +149,10 @@ class Cluster:
             wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
             answer = self.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
             found = {}
+            raise_for(answer.error_code, "looking up topics")
+            for name in set(names or ()) - {entry.name for entry in answer.topics}:
+                # A topic that is not there is in the answer, with an error that says so.
+                raise left_out(f"looking up topic {name!r}")
             for entry in answer.topics:
                 if entry.error_code in MISSING or (names is None and entry.is_internal):
                     continue
@@ -226,6 +235,8 @@ def _topic(entry: Any) -> Topic:
         Partition(index=p.partition_index, leader=p.leader_id, leader_epoch=p.leader_epoch)
         for p in sorted(entry.partitions, key=lambda p: int(p.partition_index))
     )
+    if [each.index for each in partitions] != list(range(len(partitions))) or not partitions:
+        raise left_out(f"looking up topic {entry.name!r}: some of its partitions")
     return Topic(name=entry.name, id=str(entry.topic_id), partitions=partitions)
 
 

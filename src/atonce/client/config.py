@@ -29,6 +29,18 @@ def _mechanism(value: str) -> str:
     return value.upper()
 
 
+def _checks_host_name(value: str) -> bool:
+    """Off only for the very words that mean it: nothing (Java's clients) and `none` (librdkafka)."""
+    if value.lower() == "https":
+        return True
+    if value in ("", "none"):
+        return False
+    raise UsageError(
+        f"ssl.endpoint.identification.algorithm={value!r} is neither https, which checks that the certificate is the "
+        "host's, nor empty or none, which does not"
+    )
+
+
 def _whole(name: str) -> Callable[[str], int]:
     def read(value: str) -> int:
         try:
@@ -93,7 +105,7 @@ def connection_settings(properties: Mapping[str, str]) -> dict[str, Any]:
         elif name == "sasl.jaas.config":
             settings.update(_jaas(str(value)))
         elif name == "ssl.endpoint.identification.algorithm":
-            settings["ssl_check_hostname"] = str(value).strip().lower() == "https"
+            settings["ssl_check_hostname"] = _checks_host_name(str(value).strip())
         elif name in ("ssl.truststore.type", "ssl.keystore.type"):
             if str(value).upper() != "PEM":
                 raise UsageError(f"{name}={value} cannot be read here: give PEM files (openssl pkcs12 converts them)")

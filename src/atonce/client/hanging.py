@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.producer import InitProducerIdRequest, WriteTxnMarkersRequest
 
 from atonce.client import admin
+from atonce.client.answers import left_out, only
 from atonce.client.cluster import Cluster
-from atonce.client.errors import Code, TryAgain, raise_for
+from atonce.client.errors import Code, raise_for
 from atonce.client.offsets import TopicPartition
-from atonce.errors import UsageError
+from atonce.client.retry import retry
+from atonce.errors import AtOnceError, UsageError
 
-RETRY_S = 15.0
+RETRY_MS = 15_000
 OFFSETS_TOPIC = "__consumer_offsets"
 _OPEN = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
@@ -64,9 +67,7 @@ def list_transactions(cluster: Cluster, producer_ids: Iterable[int] = ()) -> lis
     """Each broker answers for the transactional ids it coordinates, so all are asked."""
     found = []
     for broker in admin.brokers(cluster):
-        request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids), max_version=0)
-        answer = cluster.call(request, node=broker.id)
-        raise_for(answer.error_code, f"listing transactions of broker {broker.id}")
+        answer = _list_on(cluster, broker.id, list(producer_ids))
         found += [
             Listed(
                 transactional_id=each.transactional_id,
@@ -79,15 +80,31 @@ def list_transactions(cluster: Cluster, producer_ids: Iterable[int] = ()) -> lis
     return sorted(found, key=lambda each: each.transactional_id)
 
 
+def _list_on(cluster: Cluster, node: int, producer_ids: list[int]) -> Any:
+    def ask() -> Any:
+        request = ListTransactionsRequest(state_filters=[], producer_id_filters=producer_ids, max_version=0)
+        answer = cluster.call(request, node=node)
+        raise_for(answer.error_code, f"listing transactions of broker {node}")
+        return answer
+
+    return retry(ask, limit_ms=RETRY_MS)
+
+
 def describe_transaction(cluster: Cluster, transactional_id: str) -> Described:
-    node = cluster.coordinator(transactional_id, "transaction")
-    answer = cluster.call(DescribeTransactionsRequest(transactional_ids=[transactional_id]), node=node)
-    state = answer.transaction_states[0]
-    if state.error_code == Code.TRANSACTIONAL_ID_NOT_FOUND:
-        raise UsageError(
-            f"no transactional id {transactional_id!r} is known: `atonce transactions list` shows them all"
-        )
-    raise_for(state.error_code, f"describing transactional id {transactional_id}")
+    what = f"describing transactional id {transactional_id}"
+
+    def ask() -> tuple[int, Any]:
+        node = cluster.coordinator(transactional_id, "transaction")
+        answer = cluster.call(DescribeTransactionsRequest(transactional_ids=[transactional_id]), node=node)
+        state = only(answer.transaction_states, what)
+        if state.error_code == Code.TRANSACTIONAL_ID_NOT_FOUND:
+            raise UsageError(
+                f"no transactional id {transactional_id!r} is known: `atonce transactions list` shows them all"
+            )
+        raise_for(state.error_code, what)
+        return node, state
+
+    node, state = retry(ask, limit_ms=RETRY_MS, on_retry=_forgetting(cluster, transactional_id))
     partitions = sorted(TopicPartition(topic.topic, index) for topic in state.topics for index in topic.partitions)
     return Described(
         transactional_id=transactional_id,
@@ -121,7 +138,12 @@ def open_on_partitions(cluster: Cluster, names: Iterable[str] | None = None) -> 
         request = DescribeProducersRequest(
             topics=[topic_request(name=name, partition_indexes=indexes) for name, indexes in partitions.items()]
         )
-        for answered in cluster.call(request, node=leader).topics:
+        answer = cluster.call(request, node=leader)
+        told = {(each.name, part.partition_index) for each in answer.topics for part in each.partitions}
+        for name, index in ((name, index) for name, indexes in partitions.items() for index in indexes):
+            if (name, index) not in told:
+                raise left_out(f"asking for producers of {name}-{index}")
+        for answered in answer.topics:
             for each in answered.partitions:
                 raise_for(each.error_code, f"asking for producers of {answered.name}-{each.partition_index}")
                 found += [
@@ -165,8 +187,8 @@ def find_hanging(
 def abort_by_id(cluster: Cluster, transactional_id: str) -> Described:
     """Fences the producer of a transactional id, which aborts what it left open. Returns what was there before."""
     before = describe_transaction(cluster, transactional_id)
-    deadline = time.monotonic() + RETRY_S
-    while True:
+
+    def fence() -> None:
         request = InitProducerIdRequest(
             transactional_id=transactional_id,
             transaction_timeout_ms=max(before.timeout_ms, 1),
@@ -174,14 +196,15 @@ def abort_by_id(cluster: Cluster, transactional_id: str) -> Described:
             producer_epoch=-1,
         )
         answer = cluster.call(request, node=cluster.coordinator(transactional_id, "transaction"))
-        try:
-            raise_for(answer.error_code, f"fencing transactional id {transactional_id}")
-            return before
-        except TryAgain:
-            # The abort itself is under way; the coordinator answers so until its markers are written.
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
+        raise_for(answer.error_code, f"fencing transactional id {transactional_id}")
+
+    # The coordinator says "not now" until the markers of the abort are written.
+    retry(fence, limit_ms=RETRY_MS, on_retry=_forgetting(cluster, transactional_id))
+    return before
+
+
+def _forgetting(cluster: Cluster, transactional_id: str) -> Callable[[AtOnceError], None]:
+    return lambda error: cluster.forget_coordinator(transactional_id, "transaction", error)
 
 
 def abort_hanging(cluster: Cluster, topic: str, partition: int, start_offset: int) -> OpenOnPartition:
@@ -204,6 +227,7 @@ def abort_hanging(cluster: Cluster, topic: str, partition: int, start_offset: in
     )
     # Version 1: an operator's marker repeats the transaction's own epoch, which version 2 would refuse.
     answer = cluster.call(WriteTxnMarkersRequest(markers=[marker], max_version=1), node=leader)
-    code = answer.markers[0].topics[0].partitions[0].error_code
-    raise_for(code, f"aborting the transaction on {topic}-{partition} from offset {start_offset}")
+    what = f"aborting the transaction on {topic}-{partition} from offset {start_offset}"
+    written = only(only(only(answer.markers, what).topics, what).partitions, what)
+    raise_for(written.error_code, what)
     return match

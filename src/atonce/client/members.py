@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.api_message import ApiMessage
 
-from atonce.client.cluster import Cluster
+from atonce.client.answers import only
+from atonce.client.cluster import DEFAULT_TIMEOUT_MS, Cluster
 from atonce.client.errors import raise_for
+from atonce.client.retry import retry
 
 _SCHEMAS = "atonce.client.schemas"
 _GROUP_ID_NOT_FOUND = 69
@@ -38,16 +41,25 @@ class Member:
 def group_members(cluster: Cluster, group: str, kind: str) -> list[Member]:
     """`kind` is the group's type as ListGroups tells it; groups of the two protocols are described by two requests."""
     if kind.lower() == NEW_PROTOCOL:
-        return _described(cluster, group, ConsumerGroupDescribeRequest(group_ids=[group]), _new_member)
-    return _described(cluster, group, DescribeGroupsRequest(groups=[group]), _classic_member)
+        return _described(cluster, group, lambda: ConsumerGroupDescribeRequest(group_ids=[group]), _new_member)
+    return _described(cluster, group, lambda: DescribeGroupsRequest(groups=[group]), _classic_member)
 
 
-def _described(cluster: Cluster, group: str, request: Any, member: Any) -> list[Member]:
-    found = cluster.call(request, node=cluster.coordinator(group)).groups[0]
-    if found.error_code == _GROUP_ID_NOT_FOUND:
-        return []
-    raise_for(found.error_code, f"describing group {group}")
-    return [member(each) for each in found.members]
+def _described(cluster: Cluster, group: str, request: Callable[[], Any], member: Any) -> list[Member]:
+    what = f"describing group {group}"
+
+    def ask() -> list[Member]:
+        found = only(cluster.ask_coordinator(request(), group).groups, what)
+        if found.error_code == _GROUP_ID_NOT_FOUND:
+            return []
+        raise_for(found.error_code, what)
+        return [member(each) for each in found.members]
+
+    return retry(
+        ask,
+        limit_ms=DEFAULT_TIMEOUT_MS,
+        on_retry=lambda error: cluster.forget_coordinator(group, "group", error),
+    )
 
 
 def _new_member(member: Any) -> Member:

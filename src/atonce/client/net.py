@@ -59,6 +59,21 @@ class _Manager(KafkaConnectionManager):
         connection.init_future.add_errback(lambda error: self._remember(node_id, error))
         return connection
 
+    def throttled_s(self, node_id: Any = None) -> float:
+        """How long the broker reads nothing from us, as its last answer said (a quota); without a node: the shortest.
+
+        The library refuses requests in that time; here they wait.
+        """
+        waits = [
+            float(each._throttle_time) - time.monotonic() for each in self._conns.values() if "throttle" in each.paused
+        ]
+        if node_id is None:
+            return max(0.0, min(waits, default=0.0))
+        connection = self._conns.get(node_id)
+        if connection is None or "throttle" not in connection.paused:
+            return 0.0
+        return max(0.001, float(connection._throttle_time) - time.monotonic())
+
     def _remember(self, node_id: Any, error: BaseException) -> None:
         # A broker that refused the credentials once hangs up on later tries: the refusal is the reason.
         if not isinstance(self.reasons.get(node_id), DENIED):
@@ -130,6 +145,12 @@ class Connections:
             await manager.cluster.refresh_metadata()
         while True:
             target = manager.least_loaded_node() if node is None else node
+            throttled_s = manager.throttled_s(target)
+            if throttled_s > 0:
+                # The broker told us to wait: that is none of the time in which it has to answer.
+                deadline += throttled_s
+                await self._net.sleep(throttled_s)
+                continue
             delay = 0.02 if target is None else manager.connection_delay(target)
             if target is not None and delay <= 0:
                 left_ms = max(1.0, (deadline - time.monotonic()) * 1000)

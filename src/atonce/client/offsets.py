@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
+from kafka.protocol.consumer import (
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
+)
 
+from atonce.client.answers import left_out, only
 from atonce.client.cluster import DEFAULT_TIMEOUT_MS, Cluster
-from atonce.client.errors import LEADER_MOVED, ConnectionLost, TryAgain, error_for, is_retriable, raise_for
+from atonce.client.errors import LEADER_MOVED, Code, ConnectionLost, TryAgain, error_for, is_retriable, raise_for
 from atonce.client.retry import retry
 from atonce.errors import AtOnceError, UsageError
 
@@ -18,6 +24,9 @@ LATEST = -1
 """As a wanted position: after the last record that a reader of this isolation may see."""
 EARLIEST = -2
 """As a wanted position: the first record that is still there."""
+EARLIEST_LOCAL = -4
+"""As a wanted position: the first record on the leader's own disk; what is older lies in remote storage."""
+EARLIEST_LOCAL_SINCE = 8
 ISOLATIONS = {"read_uncommitted": 0, "read_committed": 1}
 
 
@@ -54,62 +63,162 @@ def list_offsets(
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
 ) -> dict[TopicPartition, int]:
     """Position per partition: EARLIEST, LATEST, or of the first record at or after a timestamp (-1: there is none)."""
-    level, found = isolation_level(isolation), dict[TopicPartition, int]()
+    found = listed(cluster, wanted, isolation, timeout_ms=timeout_ms)
+    return {place: offset for place, (offset, _) in found.items()}
+
+
+def listed(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation: str = "read_committed",
+    *,
+    timeout_ms: int = DEFAULT_TIMEOUT_MS,
+) -> dict[TopicPartition, tuple[int, int]]:
+    """As `list_offsets`, with a leader epoch beside it: for LATEST the leader's own, else the record's; -1 unknown."""
+    level = isolation_level(isolation)
+
+    def request(places: list[TopicPartition]) -> Any:
+        return list_request({place: wanted[place] for place in places}, level)
+
+    return _ask_leaders(cluster, wanted, request, _listed_entries, "listing offsets of", timeout_ms)
+
+
+def earliest_local(cluster: Cluster, place: TopicPartition, leader_epoch: int) -> int | None:
+    """The first offset on the leader's own disk, if it still leads in this epoch (`TryAgain` if not). One attempt.
+
+    None from brokers that do not know the question (below 3.6): what they keep elsewhere cannot be told.
+    """
+    if cluster.max_version(ListOffsetsRequest) < EARLIEST_LOCAL_SINCE:
+        return None
+    request = list_request({place: EARLIEST_LOCAL}, 0, leader_epoch=leader_epoch, min_version=EARLIEST_LOCAL_SINCE)
+    answer = cluster.call(request, cluster.leader(place.topic, place.partition))
+    what = f"asking where the local log of {place} begins"
+    for found, code, (offset, _) in _listed_entries(answer):
+        if found == place:
+            if code == Code.UNSUPPORTED_VERSION:
+                return None
+            raise_for(code, what)
+            return offset
+    raise left_out(what)
+
+
+def epoch_ends(
+    cluster: Cluster, epochs: Mapping[TopicPartition, int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Where each leader epoch ends in the leader's log now: (epoch, end offset).
+
+    The epoch is the one asked for or the largest below it that the leader knows; (-1, -1): it knows none of them.
+    """
+    kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+
+    def request(places: list[TopicPartition]) -> Any:
+        topics = [
+            kind(
+                topic=topic,
+                partitions=[
+                    kind.OffsetForLeaderPartition(
+                        partition=place.partition, current_leader_epoch=-1, leader_epoch=epochs[place]
+                    )
+                    for place in members
+                ],
+            )
+            for topic, members in by_topic(places).items()
+        ]
+        return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics, min_version=3)
+
+    return _ask_leaders(cluster, epochs, request, _epoch_entries, "asking for the leader epochs of", timeout_ms)
+
+
+Told = tuple[TopicPartition, int, tuple[int, int]]
+"""A partition, its error code, and the two numbers that were asked for."""
+
+
+def _listed_entries(answer: Any) -> Iterator[Told]:
+    for topic in answer.topics:
+        for entry in topic.partitions:
+            numbers = int(entry.offset), int(entry.leader_epoch)
+            yield TopicPartition(topic.name, entry.partition_index), entry.error_code, numbers
+
+
+def _epoch_entries(answer: Any) -> Iterator[Told]:
+    for topic in answer.topics:
+        for entry in topic.partitions:
+            numbers = int(entry.leader_epoch), int(entry.end_offset)
+            yield TopicPartition(topic.topic, entry.partition), entry.error_code, numbers
+
+
+def _ask_leaders(
+    cluster: Cluster,
+    wanted: Iterable[TopicPartition],
+    request: Callable[[list[TopicPartition]], Any],
+    read: Callable[[Any], Iterator[Told]],
+    what: str,
+    timeout_ms: int,
+) -> dict[TopicPartition, tuple[int, int]]:
+    """One request per leader, until every partition has an answer of its own."""
+    places, found = list(wanted), dict[TopicPartition, tuple[int, int]]()
 
     def ask() -> None:
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-        for place in wanted:
+        for place in places:
             if place not in found:
                 by_leader[cluster.leader(place.topic, place.partition)].append(place)
         trouble: AtOnceError | None = None
-        for leader, places in by_leader.items():
+        for leader, members in by_leader.items():
             try:
-                answer = cluster.call(_list_request(places, wanted, level), leader, timeout_ms)
+                answer = cluster.call(request(members), leader, timeout_ms)
             except ConnectionLost as error:
-                for place in places:
+                for place in members:
                     cluster.forget_topic(place.topic)
                 trouble = error
                 continue
-            trouble = _take_listed(cluster, answer, found) or trouble
+            trouble = _take(cluster, read(answer), found, what) or trouble
+            silent = next((place for place in members if place not in found), None)
+            if silent is not None and trouble is None:
+                trouble = left_out(f"{what} {silent}")
         if trouble is not None:
             raise trouble
 
     retry(ask, limit_ms=timeout_ms)
-    return found
+    return {place: found[place] for place in places}
 
 
-def _list_request(places: list[TopicPartition], wanted: Mapping[TopicPartition, int], level: int) -> Any:
+def _take(
+    cluster: Cluster, told: Iterator[Told], found: dict[TopicPartition, tuple[int, int]], what: str
+) -> AtOnceError | None:
+    trouble = None
+    for place, code, numbers in told:
+        if code == Code.NONE:
+            found[place] = numbers
+            continue
+        error = error_for(code, f"{what} {place}")
+        if code in LEADER_MOVED:
+            cluster.forget_topic(place.topic)
+        elif not is_retriable(error):
+            raise error
+        trouble = error if is_retriable(error) else TryAgain(str(error))
+    return trouble
+
+
+def list_request(
+    wanted: Mapping[TopicPartition, int], level: int, *, leader_epoch: int = -1, min_version: int = 2
+) -> Any:
     kind = ListOffsetsRequest.ListOffsetsTopic
     topics = [
         kind(
             name=topic,
             partitions=[
                 kind.ListOffsetsPartition(
-                    partition_index=place.partition, current_leader_epoch=-1, timestamp=wanted[place]
+                    partition_index=place.partition, current_leader_epoch=leader_epoch, timestamp=wanted[place]
                 )
                 for place in members
             ],
         )
-        for topic, members in by_topic(places).items()
+        for topic, members in by_topic(wanted).items()
     ]
-    return ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=topics, timeout_ms=30_000, min_version=2)
-
-
-def _take_listed(cluster: Cluster, answer: Any, found: dict[TopicPartition, int]) -> AtOnceError | None:
-    trouble = None
-    for topic in answer.topics:
-        for entry in topic.partitions:
-            place = TopicPartition(topic.name, entry.partition_index)
-            if entry.error_code == 0:
-                found[place] = int(entry.offset)
-                continue
-            error = error_for(entry.error_code, f"listing offsets of {place}")
-            if entry.error_code in LEADER_MOVED:
-                cluster.forget_topic(place.topic)
-            elif not is_retriable(error):
-                raise error
-            trouble = error if is_retriable(error) else TryAgain(str(error))
-    return trouble
+    return ListOffsetsRequest(
+        replica_id=-1, isolation_level=level, topics=topics, timeout_ms=30_000, min_version=min_version
+    )
 
 
 def committed(
@@ -126,10 +235,11 @@ def committed(
     """
     kind = OffsetFetchRequest.OffsetFetchRequestGroup
     wanted = None
-    if partitions is not None:
+    asked = None if partitions is None else set(partitions)
+    if asked is not None:
         wanted = [
             kind.OffsetFetchRequestTopics(name=topic, partition_indexes=[place.partition for place in members])
-            for topic, members in by_topic(partitions).items()
+            for topic, members in by_topic(asked).items()
         ]
 
     def ask() -> dict[TopicPartition, Committed]:
@@ -139,19 +249,24 @@ def committed(
             min_version=8,
             max_version=9,  # from 10 on topics go by id
         )
-        answer = cluster.ask_coordinator(request, group, timeout_ms=timeout_ms).groups[0]
-        raise_for(answer.error_code, f"reading the offsets of group {group!r}")
-        found = {}
+        what = f"reading the offsets of group {group!r}"
+        answer = only(cluster.ask_coordinator(request, group, timeout_ms=timeout_ms).groups, what)
+        raise_for(answer.error_code, what)
+        found, told = {}, set()
         for topic in answer.topics:
             for entry in topic.partitions:
                 place = TopicPartition(topic.name, entry.partition_index)
                 raise_for(entry.error_code, f"reading the offset of group {group!r} for {place}")
+                told.add(place)
                 if entry.committed_offset >= 0:
                     found[place] = Committed(
                         offset=int(entry.committed_offset),
                         leader_epoch=int(entry.committed_leader_epoch),
                         metadata=entry.metadata or "",
                     )
+        # "No commit" is said with -1. A partition that is not spoken of may well have one.
+        for place in sorted((asked or set()) - told):
+            raise left_out(f"{what} for {place}")
         return found
 
     return retry(ask, limit_ms=timeout_ms, on_retry=lambda error: cluster.forget_coordinator(group, "group", error))
@@ -183,16 +298,20 @@ def commit(
             max_version=9,  # from 10 on topics go by id
         )
         answer = cluster.ask_coordinator(request, group, timeout_ms=timeout_ms)
-        raise_for_partitions(answer, f"committing offsets of group {group!r}")
+        raise_for_partitions(answer, offsets, f"committing offsets of group {group!r}")
 
     retry(send, limit_ms=timeout_ms, on_retry=lambda error: cluster.forget_coordinator(group, "group", error))
 
 
-def raise_for_partitions(answer: Any, what: str) -> None:
-    """The first error of an (Txn)OffsetCommit answer, with its partition."""
+def raise_for_partitions(answer: Any, sent: Iterable[TopicPartition], what: str) -> None:
+    """The first error of an (Txn)OffsetCommit answer, with its partition; silence about one that was sent is none."""
+    told = set()
     for topic in answer.topics:
         for entry in topic.partitions:
             raise_for(entry.error_code, f"{what} for {topic.name}/{entry.partition_index}")
+            told.add(TopicPartition(topic.name, entry.partition_index))
+    for place in sorted(set(sent) - told):
+        raise left_out(f"{what} for {place}")
 
 
 def committed_entry(kind: Any, place: TopicPartition, value: Committed) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 import crc32c
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
+from atonce.client.answers import left_out
 from atonce.client.cluster import DEFAULT_TIMEOUT_MS, Cluster
 from atonce.client.errors import (
     LEADER_MOVED,
@@ -40,6 +41,7 @@ FLEXIBLE_FROM = 9
 SEQUENCE_LOST = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
 FIRST_PAUSE_MS = 3.0
 ANSWER_GRACE_MS = 5_000
+LEASH_CHECK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +201,9 @@ class Sender:
             lane.in_flight += 1
 
     def _put(self, channel: _Channel, lane: _Lane, batch: _Batch) -> None:
+        while (throttled_s := channel.wire.throttled_s) > 0:
+            self._check_leash()
+            time.sleep(min(throttled_s, LEASH_CHECK_S))
         kind = ProduceRequest.TopicProduceData
         request = ProduceRequest(
             transactional_id=self._transactional_id,
@@ -249,8 +254,10 @@ class Sender:
             return
         lane, batch = channel.waiting.popleft()
         lane.in_flight -= 1
-        found = answer.responses[0].partition_responses[0]
-        if found.error_code in (Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER):
+        found = _answered(answer, lane)
+        if found is None:
+            lane.failure = left_out(f"producing to {lane}")  # as when the answer is lost: it goes again
+        elif found.error_code in (Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER):
             self._acknowledge(lane, batch, int(found.base_offset) if found.error_code == Code.NONE else -1)
         elif found.error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.failure is not None:
             pass  # it follows from the failure before it; it is sent again behind that one
@@ -276,6 +283,11 @@ class Sender:
             raise UndeliverableRow(
                 f"{what}: a batch of {batch.count} records and {batch.size} bytes is larger than the topic allows. "
                 "Next: raise max.message.bytes of the topic, or lower max.request.size of the sink."
+            )
+        if code == Code.INVALID_TIMESTAMP:
+            raise UndeliverableRow(
+                f"{what}: a timestamp in a batch of {batch.count} records is further from the broker's now than the "
+                "topic allows. Next: set message.timestamp.before.max.ms or message.timestamp.after.max.ms there."
             )
         if code in LEADER_MOVED:
             self._cluster.forget_topic(lane.topic)
@@ -322,9 +334,19 @@ def idempotent_producer(cluster: Cluster, *, timeout_ms: int = DEFAULT_TIMEOUT_M
         )
         answer = cluster.call(request, timeout_ms=timeout_ms)
         raise_for(answer.error_code, "asking for a producer id")
+        if answer.producer_id < 0:
+            raise left_out("asking for a producer id")
         return int(answer.producer_id), int(answer.producer_epoch)
 
     return retry(ask, limit_ms=timeout_ms)
+
+
+def _answered(answer: Any, lane: _Lane) -> Any | None:
+    for topic in answer.responses or ():
+        for entry in topic.partition_responses or ():
+            if entry.index == lane.partition:
+                return entry
+    return None
 
 
 def _records_instead(version: int, batch: _Batch) -> tuple[int, list[Any]]:

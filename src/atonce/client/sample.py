@@ -6,6 +6,7 @@ from kafka.protocol.consumer import FetchRequest
 
 from atonce.client.cluster import Cluster
 from atonce.client.errors import is_retriable
+from atonce.client.fetch_request import Question, answered
 from atonce.client.offsets import TopicPartition, isolation_level
 from atonce.errors import AtOnceError
 from atonce.records.columns import BASE_OFFSET, LAST_OFFSET, locate
@@ -16,42 +17,22 @@ SAMPLE_TIMEOUT_MS = 5_000
 
 def bytes_per_offset(cluster: Cluster, place: TopicPartition, start: int, isolation: str) -> float | None:
     """Bytes on the wire per offset around `start`; None when nothing can be read there just now."""
-    kind = FetchRequest.FetchTopic
-    request = FetchRequest(
-        replica_id=-1,
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=SAMPLE_BYTES,
+    question = Question(
+        topic=place.topic,
+        partition=place.partition,
+        position=start,
         isolation_level=isolation_level(isolation),
-        session_id=0,
-        session_epoch=-1,
-        topics=[
-            kind(
-                topic=place.topic,
-                partitions=[
-                    kind.FetchPartition(
-                        partition=place.partition,
-                        current_leader_epoch=-1,
-                        fetch_offset=start,
-                        last_fetched_epoch=-1,
-                        log_start_offset=-1,
-                        partition_max_bytes=SAMPLE_BYTES,
-                    )
-                ],
-            )
-        ],
-        forgotten_topics_data=[],
-        rack_id="",
-        min_version=4,
-        max_version=12,
+        max_bytes=SAMPLE_BYTES,
+        max_wait_ms=0,
     )
     try:
-        answer = cluster.call(request, cluster.leader(place.topic, place.partition), SAMPLE_TIMEOUT_MS)
+        leader = cluster.leader(place.topic, place.partition)
+        answer = cluster.call(question.request(cluster.max_version(FetchRequest)), leader, SAMPLE_TIMEOUT_MS)
     except AtOnceError as error:
         if not is_retriable(error):
             raise
         return None
-    found = answer.responses[0].partitions[0] if answer.responses else None
+    found = answered(answer, place.partition)
     if found is None or found.error_code or not found.records:
         return None
     located = locate(found.records, str(place))

@@ -37,7 +37,11 @@ Start = str | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """Topics of one cluster. As a source: `topic`, `pattern` or `assign`. As a sink: `topic`, or a `topic` column."""
+    """Topics of one cluster. As a source: `topic`, `pattern` or `assign`. As a sink: `topic`, or a `topic` column.
+
+    Rows for a sink have the column `value`, and may have `key`, `headers`, `partition` and `timestamp`: the record's
+    own time, by which Kafka also keeps and removes it; null: the time of sending.
+    """
 
     topic: str | None = None
     """One topic, or several separated by commas (source)."""

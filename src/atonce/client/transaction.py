@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from kafka.protocol.admin import DescribeTransactionsRequest
 from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest, TxnOffsetCommitRequest
 
+from atonce.client.answers import left_out, only
 from atonce.client.cluster import DEFAULT_TIMEOUT_MS, Cluster
 from atonce.client.errors import Code, ConnectionLost, FencedError, TryAgain, error_for, raise_for
 from atonce.client.offsets import Committed, TopicPartition, by_topic, committed_entry, raise_for_partitions
@@ -71,6 +72,8 @@ class Transaction:
                     "Next: lower it, or raise the broker's transaction.max.timeout.ms."
                 )
             raise_for(answer.error_code, f"InitProducerId for {self.transactional_id!r}")
+            if answer.producer_id < 0 or answer.producer_epoch < 0:
+                raise left_out(f"InitProducerId for {self.transactional_id!r}: a producer id and epoch")
             self._producer_id, self._epoch = int(answer.producer_id), int(answer.producer_epoch)
 
         retry(ask, limit_ms=timeout_ms, on_retry=self._on_retry)
@@ -103,7 +106,7 @@ class Transaction:
                 max_version=5,
             )
             answer = self._cluster.ask_coordinator(request, group, "group", timeout_ms=timeout_ms)
-            raise_for_partitions(answer, f"TxnOffsetCommit of {self.transactional_id!r} for group {group!r}")
+            raise_for_partitions(answer, offsets, f"TxnOffsetCommit of {self.transactional_id!r} for group {group!r}")
 
         retry(send, limit_ms=timeout_ms, on_retry=lambda error: self._cluster.forget_coordinator(group, "group", error))
 
@@ -148,7 +151,8 @@ class Transaction:
 
         def ask() -> None:
             request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
-            answer = self._cluster.ask_coordinator(request, self.transactional_id, "transaction").transaction_states[0]
+            found = self._cluster.ask_coordinator(request, self.transactional_id, "transaction")
+            answer = only(found.transaction_states, what)
             if answer.error_code == Code.TRANSACTIONAL_ID_NOT_FOUND:
                 return
             raise_for(answer.error_code, what)

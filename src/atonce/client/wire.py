@@ -27,6 +27,7 @@ class Wire:
         self._correlation = 0
         self._waiting: deque[tuple[int, Any]] = deque()
         self._buffer = bytearray(1 << 16)
+        self._muted_until = 0.0
 
     @property
     def outstanding(self) -> int:
@@ -41,6 +42,15 @@ class Wire:
         readable, _, _ = select.select([self._sock], [], [], 0)
         return not readable
 
+    @property
+    def throttled_s(self) -> float:
+        """How long the broker will not read from this connection, as it said with its last answer (a quota)."""
+        return max(0.0, self._muted_until - time.monotonic())
+
+    def max_version(self, request_class: Any) -> int:
+        """The newest version of a request that both sides know."""
+        return int(self._versions.api_version(request_class))
+
     def prepare(self, request: Any) -> Any:
         """Choose the version that both sides know (at most the request's own `max_version`)."""
         if request.API_VERSION is None:
@@ -48,8 +58,12 @@ class Wire:
         return request
 
     def send(self, request: Any, splice: tuple[int, Sequence[Any]] | None = None) -> None:
-        """`splice`: (bytes of the encoded request to cut off its end, parts to send in their place)."""
+        """`splice`: (bytes of the encoded request to cut off its end, parts to send in their place).
+
+        Waits while the broker throttles this client: it would read nothing before that.
+        """
         self.prepare(request)
+        time.sleep(self.throttled_s)
         self._correlation += 1
         request.with_header(correlation_id=self._correlation, client_id=self._client_id)
         frame = request.encode(framed=True, header=True)
@@ -83,7 +97,8 @@ class Wire:
 
     def receive(self, timeout_ms: int) -> Any:
         """The answer to the oldest request in flight."""
-        deadline = time.monotonic() + timeout_ms / 1000
+        # A request that was on its way when the broker began to throttle is read only afterwards.
+        deadline = time.monotonic() + self.throttled_s + timeout_ms / 1000
         correlation, request = self._waiting[0]
         try:
             size = int.from_bytes(self._read(4, deadline), "big")
@@ -99,7 +114,10 @@ class Wire:
             raise ConnectionLost(
                 f"node {self.node} answered request {int.from_bytes(frame[:4], 'big')}, not {correlation}"
             )
-        return self._decode(request, frame)
+        answer = self._decode(request, frame)
+        if answer.throttle_time_ms > 0:
+            self._muted_until = time.monotonic() + answer.throttle_time_ms / 1000
+        return answer
 
     def _decode(self, request: Any, frame: memoryview) -> Any:
         response_class = request.header.get_response_class()

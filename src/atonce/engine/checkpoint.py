@@ -13,15 +13,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from atonce.engine.covered import covered
+from atonce.engine.covered import covered, planned_files, seen_files
 from atonce.engine.files import files_at
 from atonce.errors import LedgerMismatch, RefusedError
-from atonce.ledger.progress import Plan, Positions
+from atonce.ledger.format import VERSION, refuse_newer
+from atonce.ledger.progress import IDS, Plan, Positions
 
 ParsePositions = Callable[[str], Positions | None]
 
 _OURS = "atonce.json"
-_VERSION = "v1"
+_SPARKS_VERSION = "v1"
 _NO_OFFSET = "-"
 
 
@@ -30,79 +31,112 @@ class Checkpoint:
 
     def __init__(self, path: str, spark: Any, parse: ParsePositions) -> None:
         self.path = path
-        self._files = files_at(path, spark)
+        self.files = files_at(path, spark)
         self._parse = parse
 
     def planned(self) -> int | None:
         """The newest batch that was planned."""
-        return _newest(self._files.names("offsets"))
+        return _newest(self.files.names("offsets"))
 
     def committed(self) -> int | None:
         """The newest batch that Spark thinks was delivered."""
-        return _newest(self._files.names("commits"))
+        return _newest(self.files.names("commits"))
 
     def query_id(self) -> str | None:
-        text = self._files.read("metadata")
+        text = self.files.read("metadata")
         return str(json.loads(text)["id"]) if text else None
 
     def has_state(self) -> bool:
-        return any(name.isdigit() for name in self._files.names("state"))
+        return any(name.isdigit() for name in self.files.names("state"))
 
     def plan(self, query_id: str, batch_id: int, stateful: bool) -> Plan:
-        end = self.end(batch_id)
+        lines = self._lines(batch_id)
+        end = self._positions(lines)
         start = self.end(batch_id - 1) if batch_id > 0 else self.first()
         covers = ""
         if end is None:
-            covers = covered(self._files, self._lines(batch_id), self._lines(batch_id - 1) if batch_id > 0 else [])
-        return Plan(query_id=query_id, batch_id=batch_id, start=start, end=end, stateful=stateful, covers=covers)
+            covers = covered(self.files, lines, self._lines(batch_id - 1) if batch_id > 0 else [])
+        return Plan(
+            query_id=query_id,
+            batch_id=batch_id,
+            start=start,
+            end=end,
+            stateful=stateful,
+            covers=covers,
+            source_ids=_source_ids(lines),
+        )
 
     def end(self, batch_id: int) -> Positions | None:
         """The end of batch N, or None when any of its sources has offsets that cannot be compared."""
+        return self._positions(self._lines(batch_id))
+
+    def _positions(self, lines: list[str]) -> Positions | None:
         merged: dict[str, int] = {}
-        for line in self._lines(batch_id):
+        for line in lines:
             positions = {} if line == _NO_OFFSET else self._parse(line)
             if positions is None or any(merged.get(p, at) != at for p, at in positions.items()):
                 return None
             merged.update(positions)
         return merged
 
+    def planned_files(self, batch_id: int) -> dict[str, int]:
+        """The files that batch N reads, of Spark's file source: URL-encoded path → modification time in ms."""
+        return planned_files(self.files, self._lines(batch_id), self._lines(batch_id - 1) if batch_id > 0 else [])
+
+    def seen_files(self, batch_id: int) -> dict[str, int]:
+        """The same of all batches up to N."""
+        return seen_files(self.files, self._lines(batch_id))
+
     def _lines(self, batch_id: int) -> list[str]:
         """The end of batch N as Spark wrote it, one line per source."""
-        text = self._files.read(f"offsets/{batch_id}")
+        text = self.files.read(f"offsets/{batch_id}")
         if text is None:
             raise LedgerMismatch(
                 f"{self.path}/offsets/{batch_id} is missing, so what batch {batch_id} covers is unknown. Nothing was "
                 "delivered. Next: restore the checkpoint, or begin again with `atonce reset`."
             )
         version, _, *lines = text.splitlines()
-        if version != _VERSION:
+        if version != _SPARKS_VERSION:
             raise RefusedError(
-                f"{self.path}/offsets/{batch_id} has version {version!r}; only {_VERSION!r} is understood. "
+                f"{self.path}/offsets/{batch_id} has version {version!r}; only {_SPARKS_VERSION!r} is understood. "
                 "Next: run this pipeline with Spark 4.3, or begin again with `atonce reset`."
             )
         return lines
 
     def first(self) -> Positions | None:
         """Where batch 0 began."""
-        text = self._files.read(_OURS)
+        text = self.files.read(_OURS)
         if text is None:
             return None
-        first = json.loads(text)["first"]
+        ours = json.loads(text)
+        refuse_newer(int(ours.get("version", 1)), f"{self.path}/{_OURS}")
+        first = ours["first"]
         return None if first is None else {str(p): int(at) for p, at in first.items()}
 
     def begin(self, first: Positions | None) -> None:
         """Remember where batch 0 begins, before Spark plans it."""
-        self._files.write(_OURS, json.dumps({"first": None if first is None else dict(first)}, sort_keys=True))
+        ours = {"version": VERSION, "first": None if first is None else dict(first)}
+        self.files.write(_OURS, json.dumps(ours, sort_keys=True))
 
     def set_aside(self) -> str | None:
         """Make room for a fresh checkpoint; the old one is kept beside it. Returns where, None if there was none."""
-        if not self._files.names(""):
+        if not self.files.names(""):
             return None
         name = self.path.rstrip("/").rpartition("/")[2]
-        return self._files.move_root(
+        return self.files.move_root(
             f"{name}.before-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{time.time_ns() % 10**6}"
         )
 
 
 def _newest(names: list[str]) -> int | None:
     return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+def _source_ids(lines: list[str]) -> dict[str, str]:
+    """The ids that a plan's lines name, of all its sources."""
+    found: dict[str, str] = {}
+    for line in lines:
+        offsets = json.loads(line) if line.startswith("{") else None
+        if isinstance(offsets, dict) and isinstance(offsets.get(IDS), dict):
+            found.update(offsets[IDS])
+    return found

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from atonce.engine.accounts import Accounts
 from atonce.engine.checkpoint import Checkpoint
+from atonce.engine.input_watch import InputWatch, Unwatched
 from atonce.engine.observer import Event, Observer, Step
+from atonce.engine.resume import refuse_recreated
 from atonce.errors import AtOnceError, OutcomeUnknown, RetriableError
 from atonce.guarantee import ORDERS, Guarantee
-from atonce.ledger.progress import COVERS, Plan, Progress
+from atonce.ledger.progress import COVERS, REMEMBERED_CUTS, Plan, Positions, Progress
 from atonce.ledger.rule import Decision, decide
 from atonce.sinks.contract import Batch, Identity, Moment, OpenSink
 from atonce.sinks.task_errors import brief, of_job
@@ -46,6 +49,8 @@ class Deliverer:
         encoded: bool,
         observer: Observer,
         mirror: Callable[[Progress], None] | None = None,
+        accounts: Accounts | None = None,
+        watch: InputWatch | None = None,
     ) -> None:
         self._identity = identity
         self._sink = sink
@@ -56,9 +61,14 @@ class Deliverer:
         self._encoded = encoded
         self._observer = observer
         self._mirror = mirror
+        self._accounts = accounts
+        self._input: InputWatch = watch or Unwatched()
         self._lock = threading.Lock()
         self._last_commit = self._last_look = time.monotonic()
         self._stop = threading.Event()
+        self._retired = False
+        self.delivered = 0
+        """Batches, by this one."""
         self.failure: BaseException | None = None
         self.plan: Plan | None = None
         """The batch that was called last."""
@@ -66,7 +76,11 @@ class Deliverer:
     def __call__(self, df: Any, batch_id: int) -> None:
         try:
             with self._lock:
-                self._deliver(df, batch_id)
+                try:
+                    self._deliver(df, batch_id)
+                finally:
+                    if self._retired:
+                        self._sink.close()
         except BaseException as error:
             self.failure = of_job(error)
             raise brief(error) from None
@@ -76,6 +90,16 @@ class Deliverer:
         self._stop.set()
         if self._lock.acquire(timeout=within_s):
             self._lock.release()
+
+    def retire(self, within_s: float) -> None:
+        """Another takes over, with a sink and a claim of its own: this one's sink is closed when nobody uses it."""
+        self._stop.set()
+        self._retired = True
+        if self._lock.acquire(timeout=within_s):
+            try:
+                self._sink.close()
+            finally:
+                self._lock.release()
 
     def refresh(self) -> None:
         """For quiet times, called often: see that nobody has taken over, and commit again before offsets expire."""
@@ -91,8 +115,9 @@ class Deliverer:
             if now - self._last_commit < REFRESH_AFTER_S:
                 return
             again = replace(self.recorded, sequence=self.recorded.sequence + 1)
-            self._sink.progress(again)
-            self._accept(again)
+            with contextlib.suppress(RetriableError):  # days are left for another try
+                self._sink.progress(again)
+                self._accept(again)
         finally:
             self._lock.release()
 
@@ -102,33 +127,66 @@ class Deliverer:
         query_id = str(df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
         plan = self.plan = self._checkpoint.plan(query_id, batch_id, self._stateful)
         self._tell(Step.PLANNED, batch_id, {"start": plan.start, "end": plan.end})
-        if decide(plan, self.recorded, lags=self._identity.guarantee is Guarantee.NONE) is Decision.SKIP:
-            if not self._encoded and (self._stateful or self._checkpoint.has_state()):
-                # Its state store must advance all the same, or the checkpoint becomes unusable. Where the sink's part
-                # runs inside the source there is no state, and that part must not run without its errand.
-                df.write.format("noop").mode("overwrite").save()
-            self._tell(Step.SKIPPED, batch_id)
+        refuse_recreated(self.recorded, plan.source_ids, self._identity.name)
+        if plan.end == {}:  # no partition is there yet: nothing to deliver, and a ledger on one has no place to stand
+            self._pass_over(df, plan)
             return
-        progress = self._progress_after(plan)
-        rows = self._in_order(plan, progress, df)
-        self._accept(progress)
-        self._tell(Step.DELIVERED, batch_id, rows=rows)
+        if decide(plan, self.recorded, lags=self._identity.guarantee is Guarantee.NONE) is Decision.SKIP:
+            self._pass_over(df, plan)
+            return
+        self._input.before(batch_id, query_id)
+        with self._accounts.reading(df.sparkSession, self.recorded) if self._accounts else contextlib.nullcontext():
+            writes = self._in_order(plan, self._progress_after(plan), df)
+        self._accept(writes.recorded)
+        self.delivered += 1
+        self._tell(Step.DELIVERED, batch_id, self._read(plan, writes.rows), rows=writes.rows)
+
+    def _pass_over(self, df: Any, plan: Plan) -> None:
+        if not self._encoded and (self._stateful or self._checkpoint.has_state()):
+            # Its state store must advance all the same, or the checkpoint becomes unusable. Where the sink's part
+            # runs inside the source there is no state, and that part must not run without its errand.
+            df.write.format("noop").mode("overwrite").save()
+        self._input.skipped(plan.batch_id)
+        self._tell(Step.SKIPPED, plan.batch_id)
+
+    def _read(self, plan: Plan, rows: int | None) -> dict[str, Any]:
+        """What the batch read, where all its tasks told; and what the transform filtered out, where rows stay rows."""
+        read = self._accounts.summary(plan) if self._accounts else None
+        if read is None:
+            return {}
+        filtered = read["records"] - rows if rows is not None and not self._stateful else -1
+        return {"read": {**read, "filtered": filtered} if filtered >= 0 else read}
 
     def _progress_after(self, plan: Plan) -> Progress:
-        positions = None if plan.end is None else {**(self.recorded.positions or {}), **plan.end}
+        before = self.recorded
+        same_query = before.query_id == plan.query_id
         return Progress(
             instance=self._identity.instance,
             query_id=plan.query_id,
             batch_id=plan.batch_id,
-            positions=positions,
-            source_ids={**self._source_ids, COVERS: plan.covers} if plan.covers else self._source_ids,
+            positions=None if plan.end is None else {**(before.positions or {}), **plan.end},
+            source_ids=self._ids_after(plan),
             fingerprint=self._identity.fingerprint,
-            sequence=self.recorded.sequence + 1,
+            sequence=before.sequence + 1,
+            epochs=_where_it_stands_still(before, plan),
+            first=_with_new_partitions(before.first, plan),
+            recent=(*(before.recent if same_query else ()), plan.cut())[-REMEMBERED_CUTS:],
         )
 
-    def _in_order(self, plan: Plan, progress: Progress, df: Any) -> int | None:
+    def _ids_after(self, plan: Plan) -> dict[str, str]:
+        """Also of topics that a pattern found later, and of those whose positions are kept though they are gone."""
+        before = {name: known for name, known in self.recorded.source_ids.items() if name != COVERS}
+        return {**before, **self._source_ids, **plan.source_ids}
+
+    def _in_order(self, plan: Plan, progress: Progress, df: Any) -> TwoWrites:
         """The two writes, in order; passing trouble is waited out, within a limit."""
-        batch = Batch(df=df, plan=plan, encoded=self._encoded, watch=self._watcher(plan.batch_id))
+        batch = Batch(
+            df=df,
+            plan=plan,
+            encoded=self._encoded,
+            watch=self._watcher(plan.batch_id),
+            complete=lambda progress: self._accounts.completed(plan, progress) if self._accounts else progress,
+        )
         writes = TwoWrites(self._sink, batch, progress, self._tell)
         order = ORDERS[self._identity.guarantee]
         deadline = time.monotonic() + RETRY_FOR_S
@@ -136,7 +194,7 @@ class Deliverer:
         while True:
             try:
                 order(writes)
-                return writes.rows
+                return writes
             except Exception as raised:
                 error = of_job(raised)
                 if not isinstance(error, RetriableError) or self._stop.is_set():
@@ -145,7 +203,7 @@ class Deliverer:
                     self._tell(
                         Step.ABORTED, plan.batch_id, {"why": f"not repeated, since its progress is recorded: {error}"}
                     )
-                    return None
+                    return writes
                 if time.monotonic() > deadline and not isinstance(error, OutcomeUnknown):
                     raise error from raised
                 self._tell(Step.RETRYING, plan.batch_id, {"why": str(error), "wait_s": wait_s})
@@ -177,8 +235,11 @@ class TwoWrites:
 
     def __init__(self, sink: OpenSink, batch: Batch, progress: Progress, tell: Callable[..., None]) -> None:
         self._sink = sink
-        self._batch = batch
+        self._given = batch.complete
+        self._batch = replace(batch, complete=self._complete)
         self._progress = progress
+        self.recorded = progress
+        """The progress as it was recorded."""
         self._tell = tell
         self.rows: int | None = None
         self.written = False
@@ -199,7 +260,7 @@ class TwoWrites:
     def progress(self) -> None:
         if self.progressed:
             return
-        self._sink.progress(self._progress)
+        self._sink.progress(self._complete(self._progress) if self.written else self._progress)
         self.progressed = True
         self._recorded_first = not self.written
         self._tell(Step.PROGRESS_DONE, self._batch.plan.batch_id)
@@ -213,3 +274,23 @@ class TwoWrites:
     def output_and_progress(self) -> None:
         self._tell(Step.OUTPUT_BEGUN, self._batch.plan.batch_id)
         self.rows = self._sink.output_and_progress(self._batch, self._progress)
+
+    def _complete(self, progress: Progress) -> Progress:
+        """Between the two writes: what reading the input told is part of the progress from here on."""
+        self.recorded = self._given(progress)
+        return self.recorded
+
+
+def _where_it_stands_still(before: Progress, plan: Plan) -> Positions:
+    """Leader epochs of partitions that the batch does not move; of the others, reading them will tell."""
+    end, held = plan.end or {}, before.positions or {}
+    return {
+        place: epoch for place, epoch in before.epochs.items() if end.get(place, held.get(place)) == held.get(place)
+    }
+
+
+def _with_new_partitions(first: Positions | None, plan: Plan) -> Positions | None:
+    """Where the pipeline began, also in partitions that came later."""
+    if first is None or plan.end is None:
+        return first
+    return {**{place: (plan.start or {}).get(place, 0) for place in plan.end}, **first}

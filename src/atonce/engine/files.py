@@ -20,6 +20,9 @@ class Files(Protocol):
     def names(self, path: str) -> list[str]:
         """Names in a folder; empty when there is none."""
 
+    def remove(self, path: str) -> None:
+        """A file that is not there is no error."""
+
     def move_root(self, new_name: str) -> str:
         """Rename the root to a sibling and return its new path."""
 
@@ -27,15 +30,19 @@ class Files(Protocol):
 def files_at(root: str, spark: Any) -> Files:
     if not on_local_disk(root, spark):
         return HadoopFiles(root, spark)
-    return LocalFiles(Path(unquote(urlparse(root).path) if urlparse(root).scheme else root))
+    return LocalFiles(local_path(root))
 
 
 def on_local_disk(root: str, spark: Any) -> bool:
     """A path without a scheme is where Hadoop's default says, which on many clusters is not the driver's disk."""
     scheme = urlparse(root).scheme
     if not scheme and spark is not None:
-        scheme = urlparse(str(_hadoop(spark).get("fs.defaultFS", "file:///"))).scheme
+        scheme = urlparse(str(hadoop_configuration(spark).get("fs.defaultFS", "file:///"))).scheme
     return scheme in ("", "file")
+
+
+def local_path(root: str) -> Path:
+    return Path(unquote(urlparse(root).path) if urlparse(root).scheme else root)
 
 
 class LocalFiles:
@@ -67,6 +74,9 @@ class LocalFiles:
         folder = self.root / path
         return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
 
+    def remove(self, path: str) -> None:
+        (self.root / path).unlink(missing_ok=True)
+
     def move_root(self, new_name: str) -> str:
         target = self.root.with_name(new_name)
         self.root.rename(target)
@@ -77,7 +87,7 @@ class HadoopFiles:
     def __init__(self, root: str, spark: Any) -> None:
         self._jvm = spark._jvm
         self.root = self._jvm.org.apache.hadoop.fs.Path(root)
-        self._fs = self.root.getFileSystem(_hadoop(spark))
+        self._fs = self.root.getFileSystem(hadoop_configuration(spark))
 
     def read(self, path: str) -> str | None:
         target = self._path(path)
@@ -107,6 +117,9 @@ class HadoopFiles:
             return []
         return [str(status.getPath().getName()) for status in self._fs.listStatus(folder)]
 
+    def remove(self, path: str) -> None:
+        self._fs.delete(self._path(path), False)
+
     def move_root(self, new_name: str) -> str:
         target = self._jvm.org.apache.hadoop.fs.Path(self.root.getParent(), new_name)
         self._fs.rename(self.root, target)
@@ -116,5 +129,5 @@ class HadoopFiles:
         return self._jvm.org.apache.hadoop.fs.Path(self.root, path) if path else self.root
 
 
-def _hadoop(spark: Any) -> Any:
+def hadoop_configuration(spark: Any) -> Any:
     return spark._jsparkSession.sessionState().newHadoopConf()

@@ -11,6 +11,7 @@ from typing import Any
 
 from atonce.engine.checkpoint import Checkpoint
 from atonce.engine.delivery import Deliverer
+from atonce.engine.determinism import of_plan, refuse_unproven
 from atonce.engine.observer import Observer
 from atonce.engine.resume import refuse_without_ledger
 from atonce.errors import UsageError
@@ -27,6 +28,7 @@ class ForeignDelivery:
     guarantee: Guarantee
     instance: str
     observer: Observer
+    deterministic: bool = False
     _deliverer: Deliverer | None = field(default=None, repr=False)
     _open: OpenSink | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -56,11 +58,14 @@ class ForeignDelivery:
     def _claimed(self, spark: Any, batch_id: int) -> Deliverer:
         identity = Identity(name=self.name, instance=self.instance, guarantee=self.guarantee)
         checkpoint = Checkpoint(self.checkpoint or _checkpoint_of(spark), spark, _opaque)
+        query = _query_of(spark)
+        if self.guarantee is Guarantee.EFFECTIVELY_ONCE and not self.deterministic and query is not None:
+            refuse_unproven(of_plan(query._jsq.streamingQuery().logicalPlan(), spark), self.name)
         self._open = self.sink.open(identity, spark)
         recorded = self._open.claim()
         if recorded is None:
             if batch_id > 0:
-                refuse_without_ledger(checkpoint, self.name)
+                refuse_without_ledger(checkpoint, self.name, {})
             recorded = Progress(instance=self.instance, query_id="", batch_id=-1, positions=None, sequence=1)
             self._open.progress(recorded)
         return Deliverer(
@@ -76,15 +81,23 @@ class ForeignDelivery:
 
 
 def _checkpoint_of(spark: Any) -> str:
-    """Where the query that calls us keeps its checkpoint. Its DataFrame belongs to a clone that lists no queries."""
+    """Where the query that calls us keeps its checkpoint."""
+    query = _query_of(spark)
+    if query is None:
+        raise UsageError("the query's checkpoint was not found. Next: give it, atonce.deliver(…, checkpoint=PATH).")
+    return str(query._jsq.streamingQuery().resolvedCheckpointRoot())
+
+
+def _query_of(spark: Any) -> Any | None:
+    """The query that calls us. Its DataFrame belongs to a clone of the session, which lists no queries."""
     from pyspark.sql import SparkSession
 
     query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     for session in (SparkSession._instantiatedSession, spark):
         for query in session.streams.active if session is not None else []:
             if query.id == query_id:
-                return str(query._jsq.streamingQuery().resolvedCheckpointRoot())
-    raise UsageError("the query's checkpoint was not found. Next: give it, atonce.deliver(…, checkpoint=PATH).")
+                return query
+    return None
 
 
 def _opaque(_: str) -> Positions | None:

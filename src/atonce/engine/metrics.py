@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
 from atonce.engine.observer import Event, Observer, Step
+from atonce.local.host_header import is_meant_for_us
 
 _WINDOW_S = 10.0
+READ_REASONS = ("records", "control", "aborted", "missing", "gone")
 
 
 class Several:
@@ -37,9 +40,12 @@ class Snapshot:
     aborted: int
     retries: int
     restarts: int
+    files_passed_over: int
     last_batch_s: float
     lag: int | None
     trouble: str
+    read: dict[str, int]
+    """Input offsets by what became of them, of batches whose tasks all told; and records that were filtered out."""
 
 
 class Numbers:
@@ -50,12 +56,13 @@ class Numbers:
         self._lock = threading.Lock()
         self._batch: int | None = None
         self._counts: dict[str, int] = dict.fromkeys(
-            ("batches", "rows", "commits", "skipped", "aborted", "retries", "restarts"), 0
+            ("batches", "rows", "commits", "skipped", "aborted", "retries", "restarts", "files_passed_over"), 0
         )
         self._planned_at = time.monotonic()
         self._last_batch_s = 0.0
         self._recent: deque[tuple[float, int]] = deque()
         self._trouble = ""
+        self._read: Counter[str] = Counter()
         self.lag: int | None = None
 
     def on_event(self, event: Event) -> None:
@@ -72,10 +79,13 @@ class Numbers:
                 self._last_batch_s = now - self._planned_at
                 self._recent.append((now, event.rows or 0))
                 self._trouble = ""
+                self._read.update(event.facts.get("read", {}))
             elif event.step is Step.SKIPPED:
                 self._counts["skipped"] += 1
             elif event.step is Step.ABORTED:
                 self._counts["aborted"] += 1
+            elif event.step is Step.PASSED_OVER:
+                self._counts["files_passed_over"] += int(event.facts.get("files", 0))
             elif event.step is Step.RETRYING:
                 self._counts["retries"] += 1
                 self._counts["restarts"] = max(self._counts["restarts"], int(event.facts.get("restarts", 0)))
@@ -95,19 +105,58 @@ class Numbers:
                 last_batch_s=self._last_batch_s,
                 lag=self.lag,
                 trouble=self._trouble,
+                read=dict(self._read),
                 **self._counts,
             )
 
 
 def serve(numbers: Numbers, address: str) -> Any:
     """Prometheus' text format on http://HOST:PORT/metrics; returns the server."""
-    from prometheus_client import CollectorRegistry, start_http_server
+    from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+    from prometheus_client import CollectorRegistry, make_wsgi_app
+    from prometheus_client.exposition import ThreadingWSGIServer
+
+    class Quiet(WSGIRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nobody asked to be told of every look."""
 
     host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     registry = CollectorRegistry()
     registry.register(_Collector(numbers))
-    server, _thread = start_http_server(int(port), addr=host or "127.0.0.1", registry=registry)
+    answer = make_wsgi_app(registry)
+
+    def guarded(environ: Any, start: Any) -> Any:
+        if is_meant_for_us(environ.get("HTTP_HOST"), host):
+            return answer(environ, start)
+        start("421 Misdirected Request", [("Content-Length", "0")])
+        return []
+
+    class Server(ThreadingWSGIServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    server = make_server(host, int(port), guarded, Server, handler_class=Quiet)
+    threading.Thread(target=server.serve_forever, name="atonce-metrics", daemon=True).start()
     return server
+
+
+def _read_families(now: Snapshot, labels: list[str], values: list[str]) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    offsets = CounterMetricFamily(
+        "atonce_read_offsets",
+        "Input offsets of delivered batches: records; control, aborted, missing (compacted) and gone ones give none.",
+        labels=[*labels, "became"],
+    )
+    for reason in READ_REASONS:
+        offsets.add_metric([*values, reason], now.read.get(reason, 0))
+    yield offsets
+    filtered = CounterMetricFamily(
+        "atonce_filtered_records", "Records that a stateless transform gave no row for.", labels=labels
+    )
+    filtered.add_metric(values, now.read.get("filtered", 0))
+    yield filtered
 
 
 class _Collector:
@@ -127,11 +176,13 @@ class _Collector:
             "aborted": "Attempts that were aborted whole and run again.",
             "retries": "Times that passing trouble was waited out.",
             "restarts": "Times that the query was started again.",
+            "files_passed_over": "Files that the source left unread: hidden names, changed or vanished files.",
         }
         for name, words in counters.items():
             family = CounterMetricFamily(f"atonce_{name}", words, labels=labels)
             family.add_metric(values, getattr(now, name))
             yield family
+        yield from _read_families(now, labels, values)
         gauges = {
             "last_batch_s": ("last_batch_seconds", "Time the last batch took."),
             "batch": ("batch_id", "Last batch."),

@@ -24,6 +24,7 @@ class Step(StrEnum):
     COMMITTED = "committed"  # the atomic commit is answered
     DELIVERED = "delivered"  # the batch is done; Spark's commits/N is not written yet
     ABORTED = "aborted"  # the attempt was aborted and will run again
+    PASSED_OVER = "passed-over"  # the source leaves something unread; facts: how many `files`
     RETRYING = "retrying"  # passing trouble; waiting before the next try
     STOPPED = "stopped"
 

@@ -10,7 +10,7 @@ there     there         they agree: go on. They do not: stateless and ordered, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from atonce.engine.checkpoint import Checkpoint
@@ -37,8 +37,14 @@ def planned_words(checkpoint: Checkpoint) -> str:
     return f"The checkpoint {checkpoint.path} has planned batch {planned}{f', up to {dict(end)}' if end else ''}."
 
 
-def refuse_without_ledger(checkpoint: Checkpoint, name: str) -> None:
-    if checkpoint.planned() is not None:
+def refuse_without_ledger(checkpoint: Checkpoint, name: str, source_ids: Mapping[str, str]) -> None:
+    planned = checkpoint.planned()
+    if planned is not None:
+        # A broker that deletes a topic drops the offsets that stood on it: then the checkpoint alone knows of which
+        # log they were.
+        plan = checkpoint.plan("", planned, stateful=False)
+        delivered = plan.end if checkpoint.committed() == planned else plan.start
+        refuse_made_again(plan.source_ids, delivered, source_ids, name)
         raise LedgerMismatch(
             f"the ledger holds nothing for pipeline {name!r}: it expired, was deleted, or belongs to another sink. "
             f"{planned_words(checkpoint)} What was delivered is unknown, so nothing is. Next: restore the ledger, or "
@@ -46,15 +52,33 @@ def refuse_without_ledger(checkpoint: Checkpoint, name: str) -> None:
         )
 
 
-def refuse_recreated(recorded: Progress, source_ids: dict[str, str], name: str) -> None:
-    for topic, known in sorted(recorded.source_ids.items()):
+def waits_for_input(checkpoint: Checkpoint) -> bool:
+    """It began when there was no partition to read yet, and has planned no batch that reads one.
+
+    A Kafka ledger on the input's partitions has no place to stand then, so that it holds nothing proves nothing; and
+    nothing was delivered, since a partition that appears is only noted by the batch that finds it.
+    """
+    planned = checkpoint.planned() or 0
+    return checkpoint.first() == {} and (planned == 0 or checkpoint.end(planned - 1) == {})
+
+
+def refuse_recreated(recorded: Progress, source_ids: Mapping[str, str], name: str) -> None:
+    refuse_made_again(recorded.source_ids, recorded.positions, source_ids, name)
+
+
+def refuse_made_again(
+    known: Mapping[str, str], positions: Positions | None, source_ids: Mapping[str, str], name: str
+) -> None:
+    """`LedgerMismatch` if a topic has another id now than the one that these positions belong to."""
+    for topic, before in sorted(known.items()):
         now = source_ids.get(topic)
-        if known and now and known != now:
-            at = {p: o for p, o in (recorded.positions or {}).items() if p.rpartition("/")[0] == topic}
+        if before and now and before != now:
+            at = {p: o for p, o in (positions or {}).items() if topic in (p, p.rpartition("/")[0])}
+            what = "table" if topic in at else "topic"
             raise LedgerMismatch(
-                f"topic {topic!r} was deleted and made again: its id is {now}, the ledger's positions {at} belong "
-                f"to {known}. "
-                f"Offsets of the old topic mean nothing in the new one. Next: `atonce reset {name} --to earliest`."
+                f"{what} {topic!r} was deleted and made again: its id is {now}, and the positions {at} belong to "
+                f"{before}. "
+                f"Positions of the old {what} mean nothing in the new one. Next: `atonce reset {name} --to earliest`."
             )
 
 

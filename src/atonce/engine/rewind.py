@@ -79,7 +79,7 @@ def rewind(
             if recorded is not None:
                 sequence, before = recorded.sequence, recorded.positions
         except LedgerMismatch as foreign:
-            before = str(foreign)
+            sequence, before = foreign.sequence, str(foreign)
         if partial and to is not None:
             # What is not named stays where it is.
             kept = before if before is not None and not isinstance(before, str) else source.first_positions()
@@ -94,6 +94,7 @@ def rewind(
                 source_ids=source.source_ids(),
                 fingerprint=fingerprint,
                 sequence=sequence + 1,
+                first=to,
             )
         )
         opened.settle()

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from atonce.engine.accounts import Accounts
 from atonce.engine.checkpoint import Checkpoint
 from atonce.engine.checkpoint_manager import quick_on_a_local_disk
 from atonce.engine.delivery import Deliverer, Stopping
+from atonce.engine.file_watch import FileWatch
+from atonce.engine.input_watch import InputWatch, Unwatched
 from atonce.engine.locate import locate
 from atonce.engine.mirror import Mirror
 from atonce.engine.observer import Event, Observer, Silent, Step
-from atonce.engine.resume import Beginning, planned_words, refuse_recreated, refuse_without_ledger, resume
+from atonce.engine.resume import (
+    Beginning,
+    planned_words,
+    refuse_recreated,
+    refuse_without_ledger,
+    resume,
+    waits_for_input,
+)
 from atonce.engine.source import register
 from atonce.engine.statefulness import default_mode, is_stateful
 from atonce.errors import (
@@ -24,12 +35,14 @@ from atonce.errors import (
     NeedsRows,
     RefusedError,
     RetriableError,
+    StartAgain,
     TransformFailed,
     UndeliverableRow,
+    UnreachableError,
     UsageError,
 )
 from atonce.guarantee import Guarantee
-from atonce.ledger.progress import Progress
+from atonce.ledger.progress import Positions, Progress
 from atonce.sinks.contract import Identity, OpenSink, Sink
 from atonce.sinks.task_errors import in_words, of_job
 from atonce.sources.contract import Source
@@ -40,6 +53,8 @@ ABORT_WITHIN_S = 2.0
 NEVER_TWICE = (Guarantee.AT_MOST_ONCE, Guarantee.EFFECTIVELY_ONCE)
 _RESTARTS_WITHIN_S = 600.0
 _MOST_RESTARTS = 10
+_MOST_MOVES = 2
+"""A ledger that keeps moving is somebody's doing: then the pipeline stops and says so."""
 
 
 class SparkGone(RefusedError):
@@ -75,6 +90,8 @@ class Job:
     input_servers: str | None = None
     input_config: dict[str, str] = field(default_factory=dict)
     input_partitions: int | None = None
+    refuse_cut: Callable[[Positions, Positions], None] = lambda _positions, _epochs: None
+    """(the ledger's positions, its leader epochs) → `DataLossError` if the input's logs no longer hold them."""
     mirrored: bool = False
     """The ledger is not in the input's cluster, so the group's offsets there are kept as a mirror for lag tools."""
     observer: Observer = field(default_factory=Silent)
@@ -99,24 +116,36 @@ class Run:
         )
         self._checkpoint = Checkpoint(job.checkpoint, spark, job.source.positions)
         self._sink = job.sink.open(self.identity, spark)
+        self._claiming = self._closed = False
         self._mirror = (
             Mirror(job.name, job.input_servers, job.input_config) if job.mirrored and job.input_servers else None
         )
+        self._accounts = Accounts.for_session(spark) if job.input_servers else None
         self._deliverer: Deliverer | None = None
+        self._input: InputWatch = Unwatched()
         self._fused = Fused()
         self._on_columns = True
         self.query: Any = None
         self.restarts = 0
+        self._moved = 0
+        """How often the ledger was found elsewhere since a batch was last delivered."""
 
     def start(self) -> Any:
         """Claims the pipeline, compares ledger and checkpoint, and starts the query."""
+        self._open_sink()
+        self._input = self._watched()
         source_ids = self.job.source.source_ids()
         beginning = self._begin(source_ids)
         self._tell(Step.CLAIMED, {"positions": beginning.recorded.positions})
         self._notice_changes(beginning.recorded)
         self._fused = self.job.fuse(self._spark, self._sink, self._on_columns)
         register(self._spark)
-        df = self._built(self.job.source.load(self._spark, beginning.start, self._fused.options))
+        options = {**self._fused.options, **self._source_options({**source_ids, **beginning.recorded.source_ids})}
+        df = self._built(self.job.source.load(self._spark, beginning.start, options))
+        # What was loaded is what the ledger was compared with, not something made again in between.
+        refuse_recreated(
+            replace(beginning.recorded, source_ids=source_ids), self.job.source.source_ids(), self.job.name
+        )
         stateful = is_stateful(df)
         if stateful and beginning.fresh:
             raise LedgerMismatch(
@@ -137,14 +166,36 @@ class Run:
             encoded=self._fused.encoded,
             observer=self.job.observer,
             mirror=self._mirror,
+            accounts=self._accounts,
+            watch=self._input,
         )
         writer = df.writeStream.queryName(self.job.name).foreachBatch(self._deliverer)
         writer = writer.option("checkpointLocation", self.job.checkpoint).outputMode(self.job.mode or default_mode(df))
         if self.job.trigger:
             writer = writer.trigger(**self.job.trigger)
+        self._input.look(now=True)
         with quick_on_a_local_disk(self._spark, self.job.checkpoint):
             self.query = writer.start()
         return self.query
+
+    def _open_sink(self) -> None:
+        """Every claim has its own sink: a batch of an earlier one that still runs must not find our epoch in it."""
+        if self._claiming:
+            self._let_go()
+            self._sink = self.job.sink.open(self.identity, self._spark)
+            self._closed = False
+        self._claiming = True
+
+    def _let_go(self) -> None:
+        """Of the sink; a batch that still runs does it when it is over."""
+        if self._closed:
+            return
+        self._closed = True
+        deliverer, self._deliverer = self._deliverer, None
+        if deliverer is not None:
+            deliverer.retire(ABORT_WITHIN_S)
+        else:
+            self._sink.close()
 
     def wait(self) -> None:
         """Until everything is delivered (available now), `stop` is called, or an error that waiting cannot mend."""
@@ -158,15 +209,23 @@ class Run:
                 self._tell(Step.RETRYING, {"why": f"{failure}: the query goes on in Spark's JVM"})
                 self._restart([])
                 continue
+            if isinstance(failure, StartAgain):
+                self._tell(Step.RETRYING, {"why": f"{failure}: the query starts again"})
+                self._restart([])
+                continue
             now = time.monotonic()
             since = [at for at in since if now - at < _RESTARTS_WITHIN_S]
-            mendable = isinstance(failure, RetriableError) or (
-                isinstance(failure, LedgerMismatch) and not self._checkpoint.has_state()
-            )
+            moved = isinstance(failure, LedgerMismatch)
+            if self._deliverer is not None and self._deliverer.delivered:
+                self._moved = 0
+            mendable = isinstance(failure, RetriableError) or (moved and not self._checkpoint.has_state())
             if isinstance(failure, UndeliverableRow):
                 raise self._located(failure)
-            if not mendable or len(since) >= (_MOST_RESTARTS if isinstance(failure, RetriableError) else 1):
+            if not mendable or len(since) >= _MOST_RESTARTS or (moved and self._moved >= _MOST_MOVES):
                 raise self._in_our_words(failure)
+            if isinstance(failure, LedgerMismatch):
+                self._moved += 1
+                self.identity = replace(self.identity, claimed=not failure.unclaimed)
             since.append(now)
             self.restarts += 1
             wait_s = min(10.0, 0.2 * 2 ** len(since))
@@ -175,6 +234,7 @@ class Run:
             if self._stop.is_set():
                 break
             self._restart(since)
+        self._input.look(now=True)
         with contextlib.suppress(RetriableError):
             self._sink.settle()
         self._tell(Step.STOPPED, {})
@@ -186,16 +246,18 @@ class Run:
         with contextlib.suppress(SparkGone):
             if self.query is not None and self._is_active():
                 self._stop_query()
-        self._sink.close()
+        self._let_go()
         if self._mirror is not None:
             self._mirror.close()
+        if self._accounts is not None:
+            self._accounts.close()
 
     def _restart(self, since: list[float]) -> None:
         while True:
             try:
                 self.start()
                 return
-            except RetriableError as error:
+            except (RetriableError, UnreachableError) as error:
                 if len(since) >= _MOST_RESTARTS or self._stop.is_set():
                     raise
                 since.append(time.monotonic())
@@ -218,11 +280,16 @@ class Run:
             with contextlib.suppress(Exception):
                 self.query.awaitTermination(0.2)
             if self._deliverer is not None:
-                self._deliverer.refresh()
+                try:
+                    self._deliverer.refresh()
+                except LedgerMismatch as moved:
+                    self._stop_query()
+                    return moved
+            self._input.look()
         if self._deliverer is not None and self._deliverer.failure is not None:
-            return self._deliverer.failure
+            return self._input.meaning(self._deliverer.failure)
         error = self.query.exception()
-        return None if error is None else of_job(error)
+        return None if error is None else self._input.meaning(of_job(error))
 
     def _is_active(self) -> bool:
         try:
@@ -248,9 +315,12 @@ class Run:
             recorded = self._sink.claim()
         except LedgerMismatch as error:
             raise LedgerMismatch(f"{error} {planned_words(self._checkpoint)}".rstrip()) from None
+        self.identity = replace(self.identity, claimed=True)
         if recorded is None:
-            refuse_without_ledger(self._checkpoint, self.job.name)
-            first = self.job.source.first_positions()
+            waits = waits_for_input(self._checkpoint)
+            if not waits:
+                refuse_without_ledger(self._checkpoint, self.job.name, source_ids)
+            first = {} if waits else self.job.source.first_positions()
             recorded = Progress(
                 instance=self.identity.instance,
                 query_id="",
@@ -259,11 +329,19 @@ class Run:
                 source_ids=source_ids,
                 fingerprint=self.identity.fingerprint,
                 sequence=1,
+                first=first,
             )
             self._record_first(recorded)
         refuse_recreated(recorded, source_ids, self.job.name)
+        self.job.refuse_cut(recorded.positions or {}, recorded.epochs)
         apart = getattr(self._sink, "ledger_apart", False) and self.job.guarantee in NEVER_TWICE
         return resume(self._checkpoint, recorded, self.job.name, self.job.say, apart=apart)
+
+    def _source_options(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
+        """What our own Kafka source is told: which logs the positions belong to, and where to tell what was read."""
+        if self._accounts is None:
+            return {}
+        return {"atonce.topicIds": json.dumps(dict(topic_ids), sort_keys=True), **self._accounts.options()}
 
     def _built(self, loaded: Any) -> Any:
         """The transform applied, and its columns checked, before anything starts."""
@@ -321,6 +399,24 @@ class Run:
                 if not left:
                     raise
                 time.sleep(0.5)
+
+    def _watched(self) -> InputWatch:
+        files = self.job.source.watched_files()
+        if files is None:
+            return Unwatched()
+
+        def tell(line: str, count: int) -> None:
+            self.job.say(f"{self.job.name}: {line}")
+            self._tell(Step.PASSED_OVER, {"files": count})
+
+        return FileWatch(
+            path=files.path,
+            options=files.options,
+            level=self.job.guarantee,
+            checkpoint=self._checkpoint,
+            spark=self._spark,
+            tell=tell,
+        )
 
     def _notice_changes(self, recorded: Progress) -> None:
         before, now = _parts(recorded.fingerprint), _parts(self.identity.fingerprint)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from atonce.apache.cluster_secret import find_secret, given_to_the_jvm
 from atonce.engine.class_archive import java_options as class_archive_options
 from atonce.engine.jvm_words import worth_telling
 from atonce.engine.spark_home import without_zip
@@ -40,6 +41,8 @@ DEFAULTS: dict[str, str] = {
     # A stop is answered within ten seconds: what does not end by then is left to the transaction's abort.
     "spark.sql.streaming.stopTimeout": "2s",
     "spark.driver.memory": "1g",
+    # A batch whose input was lost on the way runs again as a whole, never in part (`sinks.stage_retries`).
+    "spark.stage.maxConsecutiveAttempts": "1",
 }
 LOCAL_DEFAULTS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
@@ -117,7 +120,13 @@ def session(
         builder = SparkSession.builder.master(master).appName("atonce")
         for key, value in settings(master, conf, sees_rows=sees_rows).items():
             builder = builder.config(key, value)
-        with _without_noise(), without_zip(master), _no_jvm_left_behind():
+        secret = None if "spark.authenticate" in (conf or {}) else find_secret(master)
+        if secret is not None:
+            # Spark wants to see it among its settings, and then takes the one of the environment.
+            builder = builder.config("spark.authenticate", "true").config(
+                "spark.authenticate.secret", "see environment"
+            )
+        with _without_noise(), without_zip(master), _no_jvm_left_behind(), given_to_the_jvm(secret):
             running = builder.getOrCreate()
         _say_it_once()
         if warm:

@@ -27,10 +27,14 @@ from pyspark.sql.types import StructType
 
 from atonce.client.cluster import Cluster, shared
 from atonce.client.offsets import TopicPartition
+from atonce.client.ranges import Account, Wanted
+from atonce.engine.accounts import epochs_here, told_at_the_end, with_epochs
 from atonce.engine.source_admission import Admission
-from atonce.engine.source_offsets import Watch, ends_from, first_offsets, last_offsets
-from atonce.engine.source_options import Offsets, SourceOptions, from_json_form, parse, to_json_form
+from atonce.engine.source_offsets import first_offsets, ids_of, last_offsets, selected
+from atonce.engine.source_options import SourceOptions, parse
+from atonce.engine.source_plan import Offsets, from_json_form, ids_in, to_json_form
 from atonce.engine.source_ranges import Range, cut, packed, ranges
+from atonce.engine.source_watch import Watch
 from atonce.ledger.progress import SMALL_BATCH_ROWS
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -83,10 +87,16 @@ class AtOnceSource(DataSource):
 
 
 class RangesPartition(InputPartition):
-    """One task: ranges, each of one partition, read one after the other."""
+    """One task: ranges, each of one partition, read one after the other. With the id of their topic, if it is known."""
 
-    def __init__(self, *parts: Range) -> None:
-        super().__init__(tuple((part.place.topic, part.place.partition, part.start, part.end) for part in parts))
+    def __init__(self, *parts: Range, ids: Mapping[str, str] | None = None) -> None:
+        known = ids or {}
+        super().__init__(
+            tuple(
+                Wanted(part.place.topic, part.place.partition, part.start, part.end, known.get(part.place.topic))
+                for part in parts
+            )
+        )
 
 
 class BatchReader(DataSourceReader):
@@ -95,8 +105,9 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with Cluster(self._options.servers, self._options.config) as cluster:
+            ids = ids_of(selected(cluster, self._options))
             start, end = first_offsets(cluster, self._options), last_offsets(cluster, self._options)
-        return _tasks(start, end, self._options) or [RangesPartition()]
+        return _tasks(start, end, self._options, ids) or [RangesPartition()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_ranges(self._options, self._schema, partition)
@@ -113,7 +124,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return shared(self._options.servers, self._options.config)
 
     def initialOffset(self) -> Offsets:
-        return to_json_form(first_offsets(self._cluster(), self._options))
+        options = self._options
+        first = first_offsets(self._cluster(), options) if options.first is None else options.first
+        return to_json_form(first, options.topic_ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -124,12 +137,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(options.max_bytes) if options.max_bytes is not None else ReadAllAvailable()
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        begin, cluster = from_json_form(start), self._cluster()
-        latest = self._target if self._target is not None else self._watch.latest(cluster, begin)
-        end = ends_from(cluster, self._options, begin, latest)
-        if isinstance(limit, ReadAllAvailable):
-            return to_json_form(end)
-        return to_json_form(self._admission.admit(cluster, begin, end, draining=self._target is not None))
+        begin, ids, cluster = from_json_form(start), ids_in(start), self._cluster()
+        if self._target is None:
+            latest = self._watch.latest(cluster, begin, ids)
+        else:
+            latest = self._target
+            self._watch.look(cluster, begin, ids)
+        end = self._watch.ends(cluster, begin, latest, ids)
+        if not isinstance(limit, ReadAllAvailable):
+            end = self._admission.admit(cluster, begin, end, draining=self._target is not None)
+        return to_json_form(end, None if self._options.topic_ids is None else self._watch.ids)
 
     def reportLatestOffset(self) -> Offsets | None:
         # For the progress report, of the same moment as the plan: asking again would cost every trigger a round trip.
@@ -139,24 +156,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._watch.latest(self._cluster(), {})
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        return _tasks(from_json_form(start), from_json_form(end), self._options)
+        ids = {**self._watch.ids, **ids_in(end)}
+        return _tasks(from_json_form(start), from_json_form(end), self._options, ids)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_ranges(self._options, self._schema, partition)
 
 
 def _tasks(
-    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], options: SourceOptions
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    options: SourceOptions,
+    ids: Mapping[str, str],
 ) -> list[InputPartition]:
     wanted = ranges(start, end)
     # A function inside the source may count on one task for a small batch; otherwise `minPartitions` is obeyed.
     may_be_one = options.function is not None or options.min_partitions is None
     if wanted and may_be_one and sum(part.size for part in wanted) <= SMALL_BATCH_ROWS:
-        return [RangesPartition(*wanted)]
+        return [RangesPartition(*wanted, ids=ids)]
     parts = cut(wanted, at_least=options.min_partitions, max_records=options.max_records)
     if options.min_partitions is not None or options.max_records is not None:
-        return [RangesPartition(part) for part in parts]
-    return [RangesPartition(*task) for task in packed(parts)]
+        return [RangesPartition(part, ids=ids) for part in parts]
+    return [RangesPartition(*task, ids=ids) for task in packed(parts)]
 
 
 def read_ranges(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
@@ -167,15 +188,18 @@ def read_ranges(options: SourceOptions, schema: StructType, partition: InputPart
     from atonce.client.fetch import fetch_all
     from atonce.sinks.arrow_transform import as_declared
 
-    cluster = shared(options.servers, options.config)
+    told: list[Account] = []
     batches = fetch_all(
-        cluster,
-        partition.value,
+        shared(options.servers, options.config),
+        with_epochs(partition.value, epochs_here()),
         isolation=options.isolation,
         headers=options.headers,
         max_bytes=options.fetch_bytes,
         fail_on_data_loss=options.fail_on_data_loss,
+        told=told.append,
     )
+    if options.accounts is not None:
+        batches = told_at_the_end(batches, told, options.accounts, options.accounts_secret)
     if options.function is None:
         return batches
     function = cloudpickle.loads(base64.b64decode(options.function))

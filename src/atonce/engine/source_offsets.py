@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from atonce.client.cluster import Cluster, Topic
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
@@ -13,35 +12,52 @@ from atonce.errors import DataLossError, UsageError
 
 log = logging.getLogger(__name__)
 
-IDLE_PAUSE_S = 0.01
-PARTITIONS_EVERY_S = 1.0
+NO_ID = "00000000-0000-0000-0000-000000000000"
+"""What brokers without topic ids answer."""
+
+
+def selected(cluster: Cluster, options: SourceOptions) -> dict[str, Topic]:
+    """The topics that the options select and that are there at this moment; new ones included."""
+    if options.pattern is not None:
+        return cluster.topics(options.pattern)
+    names = {place.topic for place in options.assigned} or set(options.topics)
+    found = {name: cluster.topic(name, refresh=True) for name in sorted(names)}
+    return {name: topic for name, topic in found.items() if topic is not None}
+
+
+def places_of(topics: Mapping[str, Topic], options: SourceOptions) -> list[TopicPartition]:
+    """Their partitions, as far as they are asked for."""
+    there = [TopicPartition(topic.name, each.index) for topic in topics.values() for each in topic.partitions]
+    return sorted(place for place in there if options.selects(place))
+
+
+def ids_of(topics: Mapping[str, Topic]) -> dict[str, str]:
+    return {name: topic.id for name, topic in topics.items() if topic.id != NO_ID}
+
+
+def refuse_missing(
+    cluster: Cluster, options: SourceOptions, topics: Mapping[str, Topic], *, read: Iterable[TopicPartition] = ()
+) -> None:
+    """`UsageError` if something that is asked for by name was never there. A pattern may match nothing yet.
+
+    What was `read` before was there: that it is missing now is a loss, and told as one.
+    """
+    before = set(read)
+    names = {*options.topics, *(place.topic for place in options.assigned)} - {place.topic for place in before}
+    for name in sorted(names - set(topics)):
+        there = ", ".join(sorted(cluster.topics())[:20]) or "none"
+        raise UsageError(f"topic {name!r} does not exist on {cluster.servers}; there are: {there}")
+    for place in sorted(set(options.assigned) - before):
+        count = len(topics[place.topic].partitions) if place.topic in topics else 0
+        if place.partition >= count:
+            raise UsageError(f"assign names {place}, but topic {place.topic!r} has partitions 0 to {count - 1}")
 
 
 def partitions_now(cluster: Cluster, options: SourceOptions) -> list[TopicPartition]:
-    """What the options select at this moment; new partitions and topics included."""
-    if options.pattern is not None:
-        return sorted(place for topic in cluster.topics(options.pattern).values() for place in _places(topic))
-    if options.assigned:
-        for place in options.assigned:
-            found = _topic(cluster, place.topic)
-            if place.partition >= len(found.partitions):
-                raise UsageError(
-                    f"assign names {place}, but topic {place.topic!r} has partitions 0 to {len(found.partitions) - 1}"
-                )
-        return list(options.assigned)
-    return sorted(place for name in options.topics for place in _places(_topic(cluster, name)))
-
-
-def _topic(cluster: Cluster, name: str) -> Topic:
-    found = cluster.topic(name, refresh=True)
-    if found is None:
-        there = ", ".join(sorted(cluster.topics())[:20]) or "none"
-        raise UsageError(f"topic {name!r} does not exist on {cluster.servers}; there are: {there}")
-    return found
-
-
-def _places(topic: Topic) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
+    """What the options select at this moment."""
+    topics = selected(cluster, options)
+    refuse_missing(cluster, options, topics)
+    return places_of(topics, options)
 
 
 def first_offsets(cluster: Cluster, options: SourceOptions) -> dict[TopicPartition, int]:
@@ -54,7 +70,7 @@ def first_offsets(cluster: Cluster, options: SourceOptions) -> dict[TopicPartiti
             f"no record is as young as the starting timestamp in: {', '.join(map(str, missing))}. "
             "Next: give an older one, or startingOffsetsByTimestampStrategy=latest."
         )
-    return {**found, **_list(cluster, dict.fromkeys(missing, LATEST), options.isolation)}
+    return {**found, **listed(cluster, dict.fromkeys(missing, LATEST), options.isolation)}
 
 
 def last_offsets(cluster: Cluster, options: SourceOptions) -> dict[TopicPartition, int]:
@@ -62,7 +78,7 @@ def last_offsets(cluster: Cluster, options: SourceOptions) -> dict[TopicPartitio
     places = partitions_now(cluster, options)
     found = resolve(cluster, options.ending, places, options.isolation, "ending")
     young = [place for place, at in found.items() if at < 0]
-    return {**found, **_list(cluster, dict.fromkeys(young, LATEST), options.isolation)}
+    return {**found, **listed(cluster, dict.fromkeys(young, LATEST), options.isolation)}
 
 
 def resolve(
@@ -70,7 +86,7 @@ def resolve(
 ) -> dict[TopicPartition, int]:
     """Concrete offsets; -1 where no record is as young as a timestamp. Partitions not named begin at the earliest."""
     if not bound.offsets:
-        return _list(cluster, dict.fromkeys(places, bound.everywhere), isolation)
+        return listed(cluster, dict.fromkeys(places, bound.everywhere), isolation)
     strangers = sorted(set(bound.offsets) - set(places))
     if strangers:
         raise UsageError(
@@ -82,50 +98,10 @@ def resolve(
     asked = {place: at for place, at in bound.offsets.items() if bound.by_time or at < 0}
     asked.update(dict.fromkeys(unnamed, EARLIEST))
     fixed = {place: at for place, at in bound.offsets.items() if place not in asked}
-    return {**fixed, **_list(cluster, asked, isolation)}
+    return {**fixed, **listed(cluster, asked, isolation)}
 
 
-class Watch:
-    """Where the logs end now. Spark asks again a millisecond after "nothing new": then it waits a little in here."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        self._places: list[TopicPartition] = []
-        self._looked_at = float("-inf")
-        self._answered_at = float("-inf")
-        self.last: dict[TopicPartition, int] = {}
-
-    def latest(self, cluster: Cluster, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        if self.last == start:
-            time.sleep(max(0.0, self._answered_at + IDLE_PAUSE_S - time.monotonic()))
-        if time.monotonic() - self._looked_at >= PARTITIONS_EVERY_S:
-            self._places = partitions_now(cluster, self._options)
-            self._looked_at = time.monotonic()
-        self.last = _list(cluster, dict.fromkeys(self._places, LATEST), self._options.isolation)
-        self._answered_at = time.monotonic()
-        return self.last
-
-
-def ends_from(
-    cluster: Cluster,
-    options: SourceOptions,
-    start: Mapping[TopicPartition, int],
-    latest: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, int]:
-    """`latest`, checked against where we are: what is gone is data loss, what is new begins at its earliest offset."""
-    gone = sorted(place for place in start if place not in latest)
-    if gone:
-        _data_loss(options, f"partitions that were being read are gone: {', '.join(map(str, gone))}")
-    behind = sorted(place for place in start if place in latest and latest[place] < start[place])
-    if behind:
-        what = ", ".join(f"{place} (read up to {start[place]}, ends at {latest[place]})" for place in behind)
-        _data_loss(options, f"logs end before what was already read, so they were made again or cut: {what}")
-    fresh = [place for place in latest if place not in start]
-    begins = _list(cluster, dict.fromkeys(fresh, EARLIEST), options.isolation)
-    return {**{place: start[place] for place in gone}, **latest, **begins}
-
-
-def _data_loss(options: SourceOptions, message: str) -> None:
+def data_loss(options: SourceOptions, message: str) -> None:
     if options.fail_on_data_loss:
         raise DataLossError(
             f"{message}. Next: find out why, then go on with failOnDataLoss=false (in a pipeline "
@@ -134,5 +110,5 @@ def _data_loss(options: SourceOptions, message: str) -> None:
     log.warning("%s. Going on, as failOnDataLoss=false says.", message)
 
 
-def _list(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: str) -> dict[TopicPartition, int]:
+def listed(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: str) -> dict[TopicPartition, int]:
     return list_offsets(cluster, wanted, isolation) if wanted else {}

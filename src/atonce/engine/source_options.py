@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from atonce.client.config import Properties, connection_settings
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, isolation_level
@@ -46,8 +45,11 @@ OPTIONS = {
     "is missing.",
     "includeHeaders": "`true` adds the column `headers`. Default: false.",
 }
-# How a pipeline hands `map_arrow` to the source's tasks; nothing that a user writes.
-INTERNAL = ("atonce.function", "atonce.schema")
+# What a pipeline hands to its source: what runs in its tasks, where it begins, which logs it knows, whom to tell what
+# was read. Nothing that a user writes.
+INTERNAL = (
+    "atonce.function", "atonce.schema", "atonce.first", "atonce.topicIds", "atonce.accounts", "atonce.accounts.secret",
+)  # fmt: skip
 # Known to Spark's connector, without a meaning here: there is no consumer, no group and no poll.
 WITHOUT_MEANING = (
     "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
@@ -110,6 +112,19 @@ class SourceOptions:
     """A cloudpickled `Iterator[RecordBatch] -> Iterator[RecordBatch]`, in base64, to run inside the source's tasks."""
     schema: str | None = None
     """What that function gives, as DDL."""
+    first: Mapping[TopicPartition, int] | None = None
+    """Exactly where a new query begins; partitions that it does not name are found later, as new ones are."""
+    topic_ids: Mapping[str, str] | None = None
+    """Topic → id of the log that positions belong to. None: nobody keeps them, only this process does."""
+    accounts: str | None = None
+    """HOST:PORT that tasks tell what they read."""
+    accounts_secret: str = field(default="", repr=False)
+
+    def selects(self, place: TopicPartition) -> bool:
+        """Whether this partition is asked for, be it there or not."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, place.topic) is not None
+        return place in self.assigned if self.assigned else place.topic in self.topics
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -159,6 +174,10 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         fetch_bytes=fetch_bytes,
         function=given.get("atonce.function"),
         schema=given.get("atonce.schema"),
+        first=offsets_from_json(given["atonce.first"], "atonce.first") if "atonce.first" in given else None,
+        topic_ids=json.loads(given["atonce.topicids"]) if "atonce.topicids" in given else None,
+        accounts=given.get("atonce.accounts"),
+        accounts_secret=given.get("atonce.accounts.secret", ""),
     )
 
 
@@ -279,19 +298,3 @@ def _bytes(text: str | None) -> int | None:
     if not found or int(found[1]) == 0:
         raise UsageError(f"maxBytesPerTrigger={text!r} is not a size such as 64m or 1g, or none")
     return int(found[1]) * SIZE_UNITS[found[2]]
-
-
-Offsets = dict[str, dict[str, int]]
-"""The form of Spark's connector: {"topic":{"0":12}}."""
-
-
-def to_json_form(positions: Mapping[TopicPartition, int]) -> Offsets:
-    """Always in the same order: Spark compares offsets as text."""
-    nested: dict[str, dict[str, Any]] = {}
-    for place in sorted(positions):
-        nested.setdefault(place.topic, {})[str(place.partition)] = positions[place]
-    return nested
-
-
-def from_json_form(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    return {TopicPartition(topic, int(p)): int(at) for topic, places in offsets.items() for p, at in places.items()}

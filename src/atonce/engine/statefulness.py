@@ -23,7 +23,7 @@ _ALWAYS = frozenset(
 
 
 def is_stateful(df: Any) -> bool:
-    return any(_keeps_state(node) for node in nodes(_plan(df)))
+    return any(keeps_state(node) for node in nodes(_plan(df)))
 
 
 def default_mode(df: Any) -> str:
@@ -35,7 +35,8 @@ def _plan(df: Any) -> Any:
     return df._jdf.queryExecution().analyzed()
 
 
-def _keeps_state(node: Any) -> bool:
+def keeps_state(node: Any) -> bool:
+    """Whether this node of a streaming plan has a state store of its own."""
     if not node.isStreaming():
         return False
     name = str(node.nodeName())

@@ -11,6 +11,8 @@ Positions = Mapping[str, int]
 """Input partition → next position. Kafka: "topic/0" → offset of the next record. SQL table: "table" → last id + 1."""
 
 COVERS = "covers"
+IDS = "@ids"
+"""In a source's line of `offsets/N`: topic → topic id, beside the positions. No topic can have this name."""
 
 REMEMBERED_CUTS = 20
 """How many of its last batches a ledger remembers, to tell a batch that is called again from one that was cut anew."""
@@ -31,6 +33,8 @@ class Plan:
     stateful: bool = False
     covers: str = ""
     """Digest of what a batch with opaque offsets covers: the same number with other input in it must be noticed."""
+    source_ids: Mapping[str, str] = field(default_factory=dict)
+    """Topic → id of the log that this batch was planned for; empty when its source names none."""
 
     def cut(self) -> Cut:
         """What tells this batch from another one of the same number."""

@@ -1,9 +1,12 @@
 """The three-row rule: what to do with a planned batch, given what the ledger holds. One rule for all levels.
 
 batch against ledger                       then
-end ≤ ledger                               skip: it is already in (a stateful batch still executes, into nothing)
+end ≤ ledger                               skip: it is already in
 start = ledger                             run
 a gap (ledger behind) or an overlap        deliver nothing; the caller begins afresh from the ledger or refuses
+
+A stateful batch that is skipped still executes, into nothing. Its state is right only if the batch was cut as the one
+that was delivered, so it is skipped only if the ledger remembers that very cut. So is a batch with opaque positions.
 
 A ledger that a timer writes (level none) lags behind what was delivered, and a gap is all that it ever shows after a
 crash. Where the caller could not begin afresh from it, the batch runs: the level never promised what lies between.
@@ -35,7 +38,12 @@ def decide(plan: Plan, recorded: Progress, *, lags: bool = False) -> Decision:
     if all(plan.end.get(p, 0) <= ledger[p] for p in partitions):
         # A batch without input can still have output (a watermark that closes windows): only its id tells it apart.
         empty = begins_at_ledger and plan.batch_id > recorded.batch_id
-        return Decision.RUN if empty and recorded.query_id in ("", plan.query_id) else Decision.SKIP
+        if empty and recorded.query_id in ("", plan.query_id):
+            return Decision.RUN
+        last = all(plan.end.get(p, 0) == ledger[p] for p in partitions)
+        if plan.stateful and not lags and not _same_cut(plan, recorded, last=last):
+            raise LedgerMismatch(_cut_anew(plan, recorded))
+        return Decision.SKIP
     if begins_at_ledger or (lags and all(plan.start.get(p, 0) >= ledger[p] for p in partitions)):
         return Decision.RUN
     raise LedgerMismatch(mismatch_text(plan, ledger))
@@ -48,22 +56,11 @@ def _decide_by_batch_id(plan: Plan, recorded: Progress, lags: bool) -> Decision:
             f"query {plan.query_id}. Positions of this source cannot be compared, so going on would guess. "
             "Next: restore the checkpoint of that query, or start over with `atonce reset`."
         )
-    if plan.batch_id == recorded.batch_id:
-        delivered = recorded.source_ids.get(COVERS, plan.covers)
-        if plan.covers and plan.covers != delivered:
-            raise LedgerMismatch(
-                f"the checkpoint planned batch {plan.batch_id} anew, with other input ({plan.covers}) than the batch "
-                f"{recorded.batch_id} that the ledger holds ({delivered}): it is older than the ledger. Some of its "
-                "input is delivered and some is not, so nothing was. Next: restore the checkpoint, or start over with "
-                "`atonce reset`."
-            )
-        return Decision.SKIP
-    if plan.batch_id < recorded.batch_id:
-        raise LedgerMismatch(
-            f"the checkpoint planned batch {plan.batch_id}, but the ledger holds batch {recorded.batch_id}: the "
-            "checkpoint is older than the ledger, and which input its batches cover now cannot be compared. Nothing "
-            "was delivered. Next: restore the checkpoint, or start over with `atonce reset`."
-        )
+    if plan.batch_id <= recorded.batch_id:
+        before = recorded.source_ids.get(COVERS, plan.covers)
+        if _same_cut(plan, recorded, last=before == plan.covers):
+            return Decision.SKIP
+        raise LedgerMismatch(_cut_anew(plan, recorded))
     if plan.batch_id == recorded.batch_id + 1 or lags:
         return Decision.RUN
     raise LedgerMismatch(
@@ -71,6 +68,38 @@ def _decide_by_batch_id(plan: Plan, recorded: Progress, lags: bool) -> Decision:
         f"batches {recorded.batch_id + 1} to {plan.batch_id - 1} are missing from the output. "
         "Next: restore the ledger that belongs to this checkpoint, or start over with `atonce reset`."
     )
+
+
+def _same_cut(plan: Plan, recorded: Progress, *, last: bool) -> bool:
+    """Whether the ledger delivered this very batch. `last`: what one that remembers no cuts can say of its last."""
+    if recorded.recent:
+        return recorded.query_id == plan.query_id and plan.cut() in recorded.recent
+    return plan.batch_id == recorded.batch_id and last
+
+
+def _cut_anew(plan: Plan, recorded: Progress) -> str:
+    remembered = {cut.batch_id: cut.digest for cut in recorded.recent}
+    known = remembered.get(plan.batch_id)
+    if known is not None:
+        why = f"the ledger delivered batch {plan.batch_id} with another cut ({known}, now {plan.cut().digest})"
+    elif remembered:
+        why = f"the ledger remembers batches {min(remembered)} to {max(remembered)} only"
+    else:
+        why = "the ledger remembers only its last batch, and this is not it"
+    return (
+        f"the checkpoint planned batch {plan.batch_id}{_span(plan)} anew, but the ledger already holds batch "
+        f"{recorded.batch_id}{_at(recorded.positions)}: the checkpoint is older than the ledger, and {why}. Some of "
+        "its input is delivered, and what would become of state and output cannot be told, so nothing was delivered. "
+        "Next: restore the checkpoint that belongs to this ledger, or start over with `atonce reset`."
+    )
+
+
+def _span(plan: Plan) -> str:
+    return "" if plan.start is None or plan.end is None else f" ({dict(plan.start)} to {dict(plan.end)})"
+
+
+def _at(positions: Positions | None) -> str:
+    return "" if positions is None else f" at {dict(positions)}"
 
 
 def mismatch_text(plan: Plan, ledger: Positions) -> str:

@@ -2,12 +2,14 @@
 
 It uses the newest PostgreSQL that the operating system has installed, listens on loopback and on a socket inside its
 directory, touches no system service, and ends with the process that started it. fsync stays on: we test crashes.
+Nobody else on the machine gets in: its superuser has a random password, kept in a directory that only we may enter.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import subprocess
@@ -19,6 +21,7 @@ from types import TracebackType
 from atonce.errors import UnreachableError, UsageError
 from atonce.local.child import Child, ChildFailed
 from atonce.local.ports import free_port
+from atonce.local.private import make_private_directory, write_private
 from atonce.local.scratch import scratch_directory
 
 ROLE = "atonce"
@@ -88,10 +91,11 @@ class PostgresServer:
         self._bin = find_binaries()
         self._user = _server_user()
         self._owned = directory is None
-        # Short, and open to the server's user: socket paths end at 107 bytes, and test directories are often 0700.
+        # Short, and the server's user's own: socket paths end at 107 bytes, and test directories are often 0700.
         self.directory = directory or scratch_directory("pg")
+        self._password_file = self.directory / "password"
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_private_directory(self.directory, "data")  # the socket is in it
             if self._user:
                 os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
         except OSError as error:
@@ -103,6 +107,8 @@ class PostgresServer:
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
             "unix_socket_directories": str(self.directory),
+            "unix_socket_permissions": "0700",
+            "password_encryption": "scram-sha-256",
             "max_connections": "60",
             "max_wal_size": "4GB",
             **(settings or {}),
@@ -110,7 +116,12 @@ class PostgresServer:
         self._child: Child | None = None
         try:
             if not (self.data / "PG_VERSION").exists():
+                self._make_password()
                 self._initdb()
+            elif not self._password_file.exists():
+                self._make_password()
+                self._ask_for_passwords()
+            self.password = self._password_file.read_text()
             self.start()
         except BaseException:
             self.stop()
@@ -118,7 +129,7 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        return f"postgresql://{ROLE}@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://{ROLE}:{self.password}@127.0.0.1:{self.port}/postgres"
 
     @property
     def pid(self) -> int:
@@ -177,10 +188,41 @@ class PostgresServer:
             return command
         return [sys.executable, "-I", "-S", "-c", _AS_USER, str(self._user.pw_uid), str(self._user.pw_gid), *command]
 
+    def _make_password(self) -> str:
+        password = secrets.token_urlsafe(24)
+        write_private(self._password_file, password.encode())
+        if self._user:
+            os.chown(self._password_file, self._user.pw_uid, self._user.pw_gid)
+        return password
+
+    def _ask_for_passwords(self) -> None:
+        """A database that let in everybody on this machine: its superuser gets a password, which all must give."""
+        command = [str(self._bin / "postgres"), "--single", "-D", str(self.data), "postgres"]
+        password = self._make_password()
+        done = subprocess.run(
+            self._unprivileged(command),
+            cwd=self.directory,
+            input=f"ALTER ROLE {ROLE} PASSWORD '{password}'\n",
+            capture_output=True,
+            text=True,
+        )
+        try:
+            if done.returncode != 0 or "ERROR" in done.stderr:
+                raise UsageError(
+                    f"the superuser of the database in {self.data} could not be given a password: "
+                    f"{done.stderr.strip()[-500:]}. Next: stop the server that runs on it, if any."
+                )
+            rules = ("local all all", "host all all 127.0.0.1/32", "host all all ::1/128")
+            (self.data / "pg_hba.conf").write_text("".join(f"{rule} scram-sha-256\n" for rule in rules))
+        except BaseException:
+            self._password_file.unlink()  # so that the next start tries again
+            raise
+
     def _initdb(self) -> None:
         command = [str(self._bin / "initdb"), "-D", str(self.data), "-U", ROLE, "-E", "UTF8", "--locale=C.UTF-8"]
+        command += ["--auth=scram-sha-256", f"--pwfile={self._password_file}"]
         done = subprocess.run(
-            self._unprivileged([*command, "--auth=trust", "--no-sync", "--no-instructions"]),
+            self._unprivileged([*command, "--no-sync", "--no-instructions"]),
             cwd=self.directory,
             capture_output=True,
             text=True,

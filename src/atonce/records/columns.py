@@ -42,15 +42,18 @@ HEADER_BYTES = 61
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 
 # Columns of the batch table.
-AT, FROM, TO, WHERE, BASE_OFFSET, LAST_OFFSET, BASE_TIME, MAX_TIME, ATTRIBUTES, PRODUCER_ID, COUNT, SKIP = range(12)
-TABLE_WIDTH = 12
+AT, FROM, TO, WHERE, BASE_OFFSET, LAST_OFFSET, BASE_TIME, MAX_TIME, ATTRIBUTES, PRODUCER_ID, COUNT, SKIP, EPOCH = range(
+    13
+)
+TABLE_WIDTH = 13
 
-OK, BAD_LENGTH, BAD_MAGIC, BAD_COUNT, BAD_RECORD = range(5)
+OK, BAD_LENGTH, BAD_MAGIC, BAD_COUNT, BAD_RECORD, BAD_OFFSET = range(6)
 PROBLEMS = {
     BAD_LENGTH: "a record batch gives a length that is too small to hold its own header",
     BAD_MAGIC: "a record batch is not of format version 2 (older formats are not read)",
     BAD_COUNT: "a record batch claims more records than its bytes can hold",
     BAD_RECORD: "the lengths of its records do not add up",
+    BAD_OFFSET: "the offsets of its records do not grow, or leave those that its header claims",
 }
 
 
@@ -83,6 +86,7 @@ def scan(data: Any, table: Any) -> Any:
         table[found, PRODUCER_ID] = load_be64(here + 43)
         table[found, COUNT] = count
         table[found, SKIP] = 0
+        table[found, EPOCH] = load_be32(here + 12)
         found += 1
         at += 12 + length
     return found, at, OK
@@ -110,6 +114,7 @@ def fill(data: Any, unpacked: Any, table: Any, first: Any, stop: Any, out: Any) 
         at, end = base + table[number, FROM], base + table[number, TO]
         base_offset, base_time = table[number, BASE_OFFSET], table[number, BASE_TIME]
         append_time = (table[number, ATTRIBUTES] & LOG_APPEND_TIME) != 0
+        before, last_offset = base_offset - 1, table[number, LAST_OFFSET]
         for _ in range(table[number, COUNT]):
             length, at = read_varint(at, end)
             if at < 0 or length < 1 or length > end - at:
@@ -129,6 +134,9 @@ def fill(data: Any, unpacked: Any, table: Any, first: Any, stop: Any, out: Any) 
             if at < 0 or value_size > record_end - at:
                 return row, key_nulls, value_nulls, headers, BAD_RECORD, number
             offset = base_offset + offset_delta
+            if offset <= before or offset > last_offset:
+                return row, key_nulls, value_nulls, headers, BAD_OFFSET, number
+            before = offset
             if first <= offset and offset < stop:
                 if key_size >= 0:
                     copy(keys + key_at, key_from, key_size)
@@ -181,6 +189,8 @@ class Decoded:
     rows: int
     columns: dict[str, Any]
     """key, value, offset, timestamp, timestampType and, when asked for, headers: pyarrow arrays."""
+    unpacked: Any
+    """The records of the compressed batches among them."""
 
 
 def locate(data: Any, where: str = "record batches") -> Located:
@@ -205,7 +215,7 @@ def decode(
     """Rows with start <= offset < end. `aborted` lists (producer id, first offset) as the broker gave them."""
     source, table = np.frombuffer(located.data, np.uint8), located.table
     unpacked = settle(located.data, source, table, end, sorted(aborted, key=lambda entry: entry[1]), check, where)
-    return Decoded(*_columns(source, unpacked, table, start, end, headers, where))
+    return Decoded(*_columns(source, unpacked, table, start, end, headers, where), unpacked)
 
 
 def settle(

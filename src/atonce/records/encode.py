@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numba import int64, njit, types
 
 from atonce.errors import UndeliverableRow, UsageError
@@ -44,6 +45,7 @@ DEFAULT_MAX_BATCH_BYTES = 900_000
 HEADER_BYTES = 61
 RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
 SLICE_BYTES = 1 << 30  # one binary array holds at most 2 GiB
+_TICKS_PER_MS = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
 
 OK, TOO_LARGE = range(2)
 NONE = BinaryColumn(None, 0, 0, 0, 0)
@@ -235,7 +237,7 @@ def encode(
 ) -> Blobs:
     """Encode columns `key`, `value` and, if they are there, `headers` and `timestamp` of a pa.RecordBatch.
 
-    `partitions`: target partition per row (int32). `timestamp_ms`: of all rows when there is no such column; or now.
+    `partitions`: target partition per row (int32). `timestamp_ms`: of rows without a timestamp of their own; or now.
     Raises `RowTooLarge` for a row that no batch of `max_batch_bytes` can hold.
     """
     codec = compression_named(compression)
@@ -247,10 +249,8 @@ def encode(
     bound += batch.num_rows * RECORD_OVERHEAD
     if bound > SLICE_BYTES and batch.num_rows > 1:
         return _encode_halves(batch, partitions, n_partitions, compression, max_batch_bytes, timestamp_ms)
-    if "timestamp" in names:
-        times = _milliseconds(batch.column("timestamp"))
-    else:
-        times = np.array([timestamp_ms if timestamp_ms is not None else time.time_ns() // 1_000_000], np.int64)
+    moment = timestamp_ms if timestamp_ms is not None else time.time_ns() // 1_000_000
+    times = _times(batch.column("timestamp"), moment) if "timestamp" in names else np.array([moment], np.int64)
     targets = np.ascontiguousarray(partitions, np.int32)
     bounds, order = np.zeros(n_partitions + 1, np.int32), np.empty(batch.num_rows, np.int32)
     bad = _group(targets, n_partitions, bounds, order)
@@ -315,14 +315,27 @@ def _encode_halves(
     )
 
 
-def _milliseconds(column: Any) -> Any:
-    if column.null_count:
-        raise UndeliverableRow(
-            f"row {int(np.argmax(np.asarray(column.is_null())))}: `timestamp` is null; a record needs one"
-        )
+def milliseconds(column: Any) -> Any:
+    """A column of timestamps, or of milliseconds since 1970, as int64 milliseconds. Null stays null.
+
+    Rounded down, so that what lies before 1970 stays below 0 and can be refused by whoever has rows to name.
+    """
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
-    times = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        valid = None if column.null_count == 0 else column.is_valid()
+        ticks = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        per_ms = _TICKS_PER_MS[column.type.unit]
+        times = pa.array(ticks // per_ms if per_ms >= 1 else ticks * 1000)
+        return times if valid is None else pc.if_else(valid, times, None)
+    if not pa.types.is_integer(column.type):
+        raise UsageError(f"`timestamp` must be a timestamp, or milliseconds as an integer; got {column.type}")
+    return column.cast(pa.int64())
+
+
+def _times(column: Any, moment: int) -> Any:
+    """One time per row; `moment` where a row has none."""
+    times = milliseconds(column).fill_null(moment).to_numpy(zero_copy_only=False)
+    if len(times) and times.min() < 0:
+        raise UndeliverableRow(f"row {int(np.argmin(times))}: `timestamp` is before 1970, which Kafka cannot hold")
     return np.ascontiguousarray(times, np.int64)
 
 

@@ -18,7 +18,8 @@ An open sink may also have, and the engine then makes use of it:
     fused(transform, schema)            a function that runs in the source's tasks and does as much of delivering
                                         `transform`'s rows as it can, and the schema of what it gives; or None
     refuses(df, encoded)                whether a row of these cannot be delivered, so that it can be searched for
-    check_claim()                       `ReplacedError` if a newer instance holds the pipeline; for times without input
+    check_claim()                       for times without input: `ReplacedError` if a newer instance holds the pipeline,
+                                        `LedgerMismatch` if the ledger does not stand where this instance left it
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ def unwatched(moment: Moment, facts: dict[str, Any]) -> None:
     return None
 
 
+def as_it_is(progress: Progress) -> Progress:
+    return progress
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """Who is delivering. The name is consumer group, transactional id and ledger key in one."""
@@ -45,6 +50,8 @@ class Identity:
     name: str
     instance: str
     """Fresh for every driver process."""
+    claimed: bool = False
+    """This instance has held the pipeline before: it may renew its claim, and never take it back from a newer one."""
     guarantee: Guarantee
     fingerprint: str = ""
     input_servers: str | None = None
@@ -66,6 +73,8 @@ class Batch:
     watch: Callable[[Moment, dict[str, Any]], None] = unwatched
     """Called by the sink, in the driver, between its steps (a watcher may block, or kill the process, right there):
     output-done, progress-done, committing and committed inside `output_and_progress`; aborted and retrying anywhere."""
+    complete: Callable[[Progress], Progress] = as_it_is
+    """Called by `output_and_progress` between the two writes: adds to the progress what only reading the input told."""
 
 
 class OpenSink(Protocol):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,10 @@ from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch
 from atonce.sinks.errand import given
 from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder
-from atonce.sinks.kafka_lease import LeaseServer
-from atonce.sinks.kafka_send import OnErrand, Report, SendTask, read_reports
+from atonce.sinks.kafka_lease import LeaseServer, Round
+from atonce.sinks.kafka_send import Mode, OnErrand, Report, SendTask, read_reports
 from atonce.sinks.kafka_tally import check
+from atonce.sinks.stage_retries import StageRetries, tagged
 
 _TIME_SHARE = 0.8
 """How much of the transaction's time-out a batch may use before the driver aborts it by its own clock."""
@@ -27,32 +28,55 @@ class OutOfTime(AttemptAborted):
 
 
 class Watch:
-    """Cancels the attempt's job when a partition was asked for twice, or when the transaction's time runs out."""
+    """Over one attempt's job: its tasks may write while it lasts, and not a moment longer.
 
-    def __init__(self, spark: Any, lease: LeaseServer | None, timeout_ms: int | None, contest: bool) -> None:
-        self._context = spark.sparkContext
+    Cancels the job when a task failed that had begun to write, or when the transaction's time runs out.
+    """
+
+    def __init__(
+        self, spark: Any, lease: LeaseServer | None, round_id: str, mode: Mode, timeout_ms: int | None = None
+    ) -> None:
+        self._spark = spark
         self._lease = lease
+        self._round_id = round_id
+        self._round: Round | None = None
+        self._mode = mode
         self._timeout_s = timeout_ms / 1000 * _TIME_SHARE if timeout_ms else None
-        self._contest = contest
-        self._tag = f"atonce-{uuid.uuid4().hex}"
+        self._stages = StageRetries(spark)
+        self._stack = contextlib.ExitStack()
+        self._tag = ""
         self._over = threading.Event()
         self.why: AttemptAborted | None = None
 
     def __enter__(self) -> Watch:
-        self._context.addJobTag(self._tag)
+        self._tag = self._stack.enter_context(tagged(self._spark))
         if self._lease is not None:
+            # What went out without a transaction cannot be taken back, so there it is asked before, and not after.
+            approve = self._computed_once if self._mode == "forget" else None
+            self._round = self._lease.open(self._round_id, approve)
+            self._stack.callback(self._lease.revoke, self._round)
             threading.Thread(target=self._look, name="atonce-watch", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._context.removeJobTag(self._tag)
+        self._stack.close()
+
+    def check(self) -> None:
+        """After the job: raises `AttemptAborted` if it was cancelled, or if Spark ran a part of it twice."""
+        if self.why is not None:
+            raise self.why
+        if self._mode in ("transaction", "idempotent"):
+            self._stages.refuse(self._tag)
+
+    def _computed_once(self) -> bool:
+        return not self._stages.seen(self._tag)
 
     def _look(self) -> None:
-        while self._lease is not None and not self._over.wait(_LOOK_EVERY_S):
-            began = self._lease.first_grant_at
-            if self._contest and self._lease.contested is not None:
-                topic, partition = self._lease.contested
+        while (lease := self._lease) is not None and (held := self._round) and not self._over.wait(_LOOK_EVERY_S):
+            began = held.first_grant_at
+            if self._mode == "transaction" and held.contested is not None:
+                topic, partition = held.contested
                 self.why = AttemptAborted(
                     f"a second attempt of a task asked to write {topic}/{partition}: the batch runs again"
                 )
@@ -61,8 +85,8 @@ class Watch:
                     f"the batch was not written within {self._timeout_s:.0f} s of its transaction's time"
                 )
             if self.why is not None:
-                self._lease.revoke()
-                self._context.cancelJobsWithTag(self._tag)
+                lease.revoke(held)
+                self._spark.sparkContext.cancelJobsWithTag(self._tag)
                 return
 
 
@@ -83,8 +107,7 @@ class Attempt:
                 rows = self._sent().collect()
             except Exception as error:
                 raise (watch.why or error) from error
-        if watch.why is not None:
-            raise watch.why
+        watch.check()
         report = read_reports(rows)
         if not report.notes:
             check(report.tallies, self._encoder.targets.slots)

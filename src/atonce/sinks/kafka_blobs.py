@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from atonce.errors import AtOnceError, RetriableError
-from atonce.records.encode import encode
+from atonce.records.encode import encode, milliseconds
 from atonce.records.partitioner import assign
 from atonce.sinks.arrow_transform import ENOUGH_BYTES, together, transformed
 from atonce.sinks.spool import SpoolWriter
@@ -51,8 +52,30 @@ _BLOB_BYTES = 128 << 10
 """A record batch of this size is worth a request of its own."""
 _MOST_BYTES = 16 << 20
 """Most that is gathered for that, however many partitions there are."""
+_NO_TIMESTAMP = -1
+_LONG = 1 << 62
 _RECORD_OVERHEAD = 100
 """Bytes a record and its batch take besides key, value and headers, generously."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimits:
+    """How far from now a record's timestamp may be, as the topics' brokers want it."""
+
+    before_ms: int = (1 << 63) - 1
+    after_ms: int = (1 << 63) - 1
+
+    def and_also(self, others: TimeLimits) -> TimeLimits:
+        """The narrower of each."""
+        return TimeLimits(before_ms=min(self.before_ms, others.before_ms), after_ms=min(self.after_ms, others.after_ms))
+
+    def refused(self, times: Any, now_ms: int) -> Any:
+        """Which of these times (-1: none) no broker would take."""
+        return (
+            (times < _NO_TIMESTAMP)
+            | (times > now_ms + min(self.after_ms, _LONG))
+            | ((times >= 0) & (times < now_ms - min(self.before_ms, _LONG)))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +85,7 @@ class Targets:
     partitions: Mapping[str, int]
     """Topic → number of partitions."""
     slots: int
+    times: TimeLimits = field(default_factory=TimeLimits)
 
     def slot(self, topic: str, partition: Any) -> Any:
         """The one task that writes this partition (also on an array of partitions)."""
@@ -75,7 +99,7 @@ class Targets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoder:
-    """Runs in Spark's tasks over the output columns `key, value, headers, topic, partition`."""
+    """Runs in Spark's tasks over the output columns `key, value, headers, topic, partition, timestamp`."""
 
     targets: Targets
     topic: str | None
@@ -203,7 +227,23 @@ class Encoder:
                 (known < 0) | (known >= most),
                 lambda i: f"its partition {known[i]} is not one of 0 to {most[i] - 1}",
             )
+        if "timestamp" in rows.schema.names:
+            times = _numpy(pc.fill_null(rows.column("timestamp"), _NO_TIMESTAMP)).astype(np.int64)
+            now_ms = time.time_ns() // 1_000_000
+            _note(mask, reasons, self.targets.times.refused(times, now_ms), lambda i: self._bad_time(times[i], now_ms))
         return (reasons, mask) if mask.any() else None
+
+    def _bad_time(self, time_ms: int, now_ms: int) -> str:
+        if time_ms < 0:
+            return f"its timestamp is {time_ms} ms, before 1970, which Kafka cannot hold"
+        limit, side = (
+            (self.targets.times.after_ms, "after") if time_ms > now_ms else (self.targets.times.before_ms, "before")
+        )
+        away_s = abs(int(time_ms) - now_ms) // 1000
+        return (
+            f"its timestamp is {away_s} s {side} now, and the topic allows {limit // 1000} s "
+            f"(message.timestamp.{side}.max.ms={limit})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +283,11 @@ def as_records(rows: Any) -> Any:
         if name in rows.schema.names:
             columns.append(rows.column(name))
             names.append(name)
+    if "timestamp" in rows.schema.names:
+        times = milliseconds(rows.column("timestamp"))
+        # Kafka's own word for "no time" is -1: such a record, read and sent on, has none either.
+        columns.append(pc.if_else(pc.equal(times, _NO_TIMESTAMP), None, times))
+        names.append("timestamp")
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 

@@ -1,4 +1,4 @@
-"""The columns of a Kafka record, as Spark's own sink has them: key, value, headers, topic, partition."""
+"""The columns of a Kafka record, as Spark's own sink has them: key, value, headers, topic, partition; and timestamp."""
 
 from __future__ import annotations
 

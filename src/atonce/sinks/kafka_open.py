@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 import time
 import uuid
@@ -9,22 +11,31 @@ from collections.abc import Callable
 from typing import Any
 
 from atonce.client.cluster import Cluster
+from atonce.client.errors import FencedError
+from atonce.client.same_cluster import same_cluster
 from atonce.client.topic import Kafka
-from atonce.errors import AttemptAborted, RefusedError, UndeliverableRow, UsageError
+from atonce.errors import AtOnceError, AttemptAborted, RefusedError, StartAgain, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
 from atonce.ledger.kafka import KafkaLedger
 from atonce.ledger.progress import Progress
 from atonce.ledger.timer import TimedCommits
 from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch, Identity
+from atonce.sinks.driver_door import Place
 from atonce.sinks.kafka import KafkaSink
 from atonce.sinks.kafka_attempt import Attempt, OutOfTime, Watch
-from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder, Targets
+from atonce.sinks.kafka_blobs import BLOB_SCHEMA, Encoder, Targets, TimeLimits
 from atonce.sinks.kafka_columns import check_columns
 from atonce.sinks.kafka_lease import LeaseServer
 from atonce.sinks.kafka_owner import Owner
 from atonce.sinks.kafka_send import FusedSend, Mode, Report, SendTask
-from atonce.sinks.kafka_topics import DEFAULT_PARTITIONS, broker_config, cluster_id, create_topic, topic_config
+from atonce.sinks.kafka_topics import (
+    DEFAULT_PARTITIONS,
+    broker_config,
+    create_topic,
+    time_limits,
+    topic_config,
+)
 from atonce.sinks.spool import Spool
 from atonce.sinks.task_errors import of_job
 
@@ -36,8 +47,9 @@ _MODES: dict[Guarantee, Mode] = {
 }
 _MAX_TIMEOUT_MS = 900_000
 _MAX_MESSAGE_BYTES = 1_048_588
+_log = logging.getLogger("atonce")
 TOPICS_LOOKED_AT_EVERY_S = 30.0
-"""An encoder that runs inside the source (`map_arrow`) learns of new partitions at the next start only."""
+"""How soon partitions that were added to the output are used."""
 
 
 class KafkaOpenSink:
@@ -52,18 +64,21 @@ class KafkaOpenSink:
         self._servers = kafka.servers or ""
         self._cluster = Cluster(self._servers, kafka.config)
         self._topics: dict[str, int] = {}
+        self._times = TimeLimits()
         for name in (*kafka.topic_names(), *([kafka.dead_letter] if kafka.dead_letter else [])):
             self._find_or_create(name)
         self._limit = min(
             (topic_config(self._cluster, name, "max.message.bytes", _MAX_MESSAGE_BYTES) for name in self._topics),
             default=_MAX_MESSAGE_BYTES,
         )
-        self._owner = Owner(self._cluster, identity, self._ledger(), kafka.transaction_timeout_ms)
-        self._lease = LeaseServer(spark.conf.get("spark.driver.host", "127.0.0.1"))
-        self._timer = TimedCommits(self._owner.commit, kafka.auto_commit_interval_ms / 1000)
+        self._home = self._ledger()
+        self._owner = Owner(self._cluster, identity, self._home, kafka.transaction_timeout_ms)
+        self._lease = LeaseServer(Place.of(spark))
+        self._timer = TimedCommits(self._record_from_timer, kafka.auto_commit_interval_ms / 1000)
         self._spool = Spool(spark, repeatable=identity.guarantee is not Guarantee.AT_MOST_ONCE)
         self._task = self._send_task()
         self._jobs = ArrowJobs()
+        self._fused: Encoder | None = None
         self._lock = threading.Lock()
         self._looked_at = time.monotonic()
 
@@ -80,18 +95,24 @@ class KafkaOpenSink:
             for row in batch.df.select("topic").where("topic IS NOT NULL").distinct().collect():
                 if row["topic"] not in self._topics:
                     self._find_or_create(str(row["topic"]))
-        try:
-            report = self._send(batch, self._errand(uuid.uuid4().hex), None)
-        finally:
-            self._lease.revoke()
-        return report.records
+        if self._identity.guarantee is Guarantee.AT_LEAST_ONCE:
+            self._owner.look()  # for the progress that follows
+        return self._send(batch, self._errand(uuid.uuid4().hex), None).records
 
     def progress(self, progress: Progress) -> None:
+        if not self._home.offsets(progress):
+            return  # no input partition is there yet, so nothing can stand on one: the first batch will say whose it is
         with self._lock:
             if self._owner.in_doubt(progress) and self._owner.resolve():
                 return
             self._owner.begin()
             self._owner.commit(progress)
+
+    def _record_from_timer(self, progress: Progress) -> None:
+        with self._lock:
+            if not self._owner.is_behind(progress):
+                self._owner.begin()
+                self._owner.commit(progress)
 
     def progress_on_timer(self, progress: Progress) -> None:
         self._timer.submit(progress)
@@ -106,10 +127,17 @@ class KafkaOpenSink:
         self._owner.transaction.wait_complete()
 
     def close(self) -> None:
-        self._timer.close()
-        self._lease.close()
-        self._spool.remove()
-        self._cluster.close()
+        with contextlib.ExitStack() as stack:  # each of them, also when one before it raises
+            stack.callback(self._cluster.close)
+            stack.callback(self._spool.remove)
+            stack.callback(self._lease.close)
+            stack.callback(self._close_timer)
+
+    def _close_timer(self) -> None:
+        try:
+            self._timer.close()
+        except AtOnceError as error:
+            _log.warning("pipeline %s: its last progress was not recorded: %s", self._identity.name, error)
 
     def accepts(self, schema: Any) -> None:
         """Refuse, before anything starts, columns that are not a Kafka record's."""
@@ -127,14 +155,15 @@ class KafkaOpenSink:
         """What encodes an Arrow transform's rows inside the source's tasks."""
         if not KafkaSink(self._kafka).fuses:
             return None
-        return FusedSend(encoder=self.encoder(transform), task=self._task), BLOB_SCHEMA
+        self._fused = self.encoder(transform)
+        return FusedSend(encoder=self._fused, task=self._task), BLOB_SCHEMA
 
     def encoder(self, transform: Any = None) -> Encoder:
         """What turns rows into blobs."""
         total = sum(self._topics.values())
         slots = max(1, min(total, 2 * int(self._spark.sparkContext.defaultParallelism)))
         return Encoder(
-            targets=Targets(partitions=dict(self._topics), slots=slots),
+            targets=Targets(partitions=dict(self._topics), slots=slots, times=self._times),
             topic=self._kafka.topic,
             partitioner=self._kafka.partitioner,
             compression=self._kafka.compression,
@@ -146,6 +175,7 @@ class KafkaOpenSink:
 
     def _in_one_transaction(self, batch: Batch, progress: Progress) -> int:
         transaction = self._owner.begin()
+        self._owner.look()
         errand = self._errand(
             f"{transaction.producer_id}-{transaction.epoch}", transaction.producer_id, transaction.epoch
         )
@@ -157,6 +187,10 @@ class KafkaOpenSink:
             raise AttemptAborted(f"{late}: the batch runs again with {self._owner.timeout_ms} ms") from None
         except BaseException as error:
             self._abandon(batch, str(error)[:200])
+            if isinstance(of_job(error), FencedError):  # and the pipeline is still ours, or that had been told
+                raise AttemptAborted(
+                    f"the transaction was ended from elsewhere: the batch runs again ({error})"
+                ) from error
             raise
         batch.watch("output-done", {"rows": report.records})
 
@@ -164,14 +198,12 @@ class KafkaOpenSink:
             batch.watch("progress-done", {})
             batch.watch("committing", {})
 
-        self._owner.commit(progress, before_end)
-        self._lease.revoke()
+        self._owner.commit(batch.complete(progress), before_end)
         batch.watch("committed", {"rows": report.records})
         return report.records
 
     def _abandon(self, batch: Batch, why: str) -> None:
-        """Take back every right to write, then end the transaction without effect."""
-        self._lease.revoke()
+        """End the transaction without effect; nobody may write into it any more."""
         self._owner.abort()
         batch.watch("aborted", {"why": why})
 
@@ -187,6 +219,16 @@ class KafkaOpenSink:
             ) from None
         self._owner.begin(min(most, self._owner.timeout_ms * 4))
 
+    def _encoder_of(self, batch: Batch) -> Encoder:
+        """What encodes this batch. Inside the source it is fixed when the query starts, so the query starts again."""
+        self._look_at_topics()
+        if not batch.encoded or self._fused is None:
+            return self.encoder()
+        repeatable = self._identity.guarantee in (Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE)
+        if repeatable and self._fused.targets.partitions != self._topics:
+            raise StartAgain(f"{self._kafka.where()} has more partitions now")
+        return self._fused
+
     def _look_at_topics(self) -> None:
         """Partitions that were added meanwhile are written to, as by any producer after `metadata.max.age.ms`."""
         if time.monotonic() - self._looked_at < TOPICS_LOOKED_AT_EVERY_S:
@@ -198,17 +240,16 @@ class KafkaOpenSink:
         self._looked_at = time.monotonic()
 
     def _errand(self, round_id: str, producer_id: int = -1, epoch: int = -1) -> dict[str, Any]:
-        """What the tasks of one attempt must know; the right to write is theirs from here on."""
-        self._lease.open(round_id)
+        """What the tasks of one attempt must know."""
         return {"round": round_id, "producer_id": producer_id, "epoch": epoch}
 
     def _send(self, batch: Batch, errand: dict[str, Any], timeout_ms: int | None) -> Report:
-        self._look_at_topics()
+        encoder = self._encoder_of(batch)
         mode, leased = self._task.mode, self._task.lease is not None
-        watch = Watch(self._spark, self._lease if leased else None, timeout_ms, contest=mode == "transaction")
+        watch = Watch(self._spark, self._lease if leased else None, errand["round"], mode, timeout_ms)
         errand = {**errand, "spooled": self._spool.usable()}
         try:
-            report = Attempt(batch, self._jobs, self.encoder(), self._task, errand).run(watch)
+            report = Attempt(batch, self._jobs, encoder, self._task, errand).run(watch)
             if mode == "transaction":
                 self._spool.keep(report.complete_runs())
         except BaseException:
@@ -243,7 +284,7 @@ class KafkaOpenSink:
             mode=mode,
             acks=acks,
             transactional_id=self._identity.name if mode == "transaction" else None,
-            lease=self._lease.open("") if mode in ("transaction", "forget") else None,
+            lease=self._lease.address() if mode in ("transaction", "forget") else None,
             spool=self._spool.folder,
         )
 
@@ -261,10 +302,13 @@ class KafkaOpenSink:
         if found is None:
             raise UsageError(f"topic {name!r} was created on {self._servers} but cannot be found there")
         self._topics[name] = len(found.partitions)
+        if name != self._kafka.dead_letter:  # a dead letter has the time at which it is sent
+            self._times = self._times.and_also(time_limits(self._cluster, name))
 
     def _ledger(self) -> KafkaLedger:
         name = self._identity.name
-        if self._identity.input_servers is not None and self._same_cluster():
+        inputs = self._identity.input_servers
+        if inputs is not None and same_cluster(self._servers, self._kafka.config, inputs, self._identity.input_config):
             return KafkaLedger(group=name)
         home = self._kafka.topic or self._kafka.progress_topic
         if home is None:
@@ -276,10 +320,3 @@ class KafkaOpenSink:
         if home not in self._topics:
             self._find_or_create(home)
         return KafkaLedger(group=name, on_topic=home, on_partitions=self._topics[home])
-
-    def _same_cluster(self) -> bool:
-        servers = self._identity.input_servers or ""
-        if servers == self._servers:
-            return True
-        with Cluster(servers, self._identity.input_config) as other:
-            return cluster_id(other) == cluster_id(self._cluster)

@@ -3,10 +3,16 @@
 A start fences every older driver and task (InitProducerId), only then reads the ledger, and commits its own instance id
 there: the *claim*. A driver that finds itself fenced reads the claim. Another's id: it was replaced. Its own: its
 transaction timed out, or someone newer has fenced it and not claimed yet; it waits for that claim, then goes on.
+
+Kafka has no conditional commit of offsets. Instead the ledger is read for every commit, while the batch's tasks still
+write, and compared with what this instance last saw acknowledged. A foreign plain commit in between is found by the
+next batch.
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +21,16 @@ from atonce.client.cluster import Cluster
 from atonce.client.errors import FencedError
 from atonce.client.offsets import committed
 from atonce.client.transaction import Transaction
-from atonce.errors import AttemptAborted, OutcomeUnknown, ReplacedError, RetriableError
+from atonce.errors import (
+    AtOnceError,
+    AttemptAborted,
+    LedgerMismatch,
+    OutcomeUnknown,
+    ReplacedError,
+    RetriableError,
+)
 from atonce.ledger.kafka import KafkaLedger
-from atonce.ledger.progress import Progress
+from atonce.ledger.progress import Positions, Progress
 from atonce.sinks.contract import Identity
 
 _CLAIM_TRIES = 5
@@ -35,7 +48,12 @@ class Owner:
         self.transaction = Transaction(cluster, identity.name, timeout_ms)
         self._open = False
         """Our epoch may have been written with and not ended; it is aborted before the next transaction begins."""
-        self._claimed = False
+        self._claimed = identity.claimed
+        self._acknowledged: Progress | None = None
+        """The ledger as this instance last saw it."""
+        self._reading: Reading | None = None
+        self._foreign = False
+        """The ledger holds what others wrote. Only a reset goes on from there, and says itself where it stands."""
         self._in_doubt: Progress | None = None
         """A commit that was sent and not answered; it is resolved before anything else happens."""
 
@@ -45,13 +63,18 @@ class Owner:
             self._check_claim(self.read())
         for left in reversed(range(_CLAIM_TRIES)):
             self.transaction.init()
-            self._open, self._in_doubt, self._claimed = False, None, True
-            recorded = self.read()
+            self._open, self._in_doubt, self._reading, self._claimed = False, None, None, True
+            try:
+                recorded = self._acknowledged = self.read()
+            except LedgerMismatch:
+                self._foreign = True
+                raise
             if recorded is None:
                 return None
             mine = replace(recorded, instance=self._identity.instance, sequence=recorded.sequence + 1)
             try:
                 self._commit(mine)
+                self._acknowledged = mine
             except FencedError:
                 # An older instance took our arrival for a time-out of its own; claiming again settles it.
                 if left:
@@ -65,9 +88,16 @@ class Owner:
         return self._ledger.progress(committed(self._cluster, self._identity.name, require_stable=True))
 
     def check_claim(self) -> None:
-        """`ReplacedError` if the ledger carries another instance's id."""
-        if self._claimed:
-            self._check_claim(self.read())
+        """`ReplacedError` if the ledger carries another instance's id, `LedgerMismatch` if it was moved."""
+        self._refuse_moved(self.read())
+
+    def look(self) -> None:
+        """Begin to read the ledger for the next commit, so that it need not wait for the answer."""
+        self._reading = Reading(self.read)
+
+    def is_behind(self, progress: Progress) -> bool:
+        """Whether something at least as new is acknowledged already (S20)."""
+        return self._acknowledged is not None and progress.sequence <= self._acknowledged.sequence
 
     def begin(self, timeout_ms: int | None = None) -> Transaction:
         """A producer id and epoch that no task has used yet."""
@@ -83,6 +113,7 @@ class Owner:
     def commit(self, progress: Progress, before_end: Callable[[], None] | None = None) -> None:
         """Offsets and token into the open transaction, then its end. Returns only when it is known to be committed."""
         self._open = True
+        self._compare()
         self._in_doubt = progress
         try:
             self._commit(progress, before_end)
@@ -96,7 +127,7 @@ class Owner:
         except BaseException:
             self._in_doubt = None  # the offsets were refused, so the end was not sent
             raise
-        self._open, self._in_doubt = False, None
+        self._open, self._in_doubt, self._acknowledged, self._foreign = False, None, progress, False
 
     def abort(self) -> None:
         """End the open transaction without effect; the next epoch is ours, or we were replaced."""
@@ -122,7 +153,11 @@ class Owner:
             batch = progress.batch_id if progress else None
             raise OutcomeUnknown(f"the commit of batch {batch} is in doubt: {error}") from error
         self._open, self._in_doubt = False, None
-        return progress is not None and recorded is not None and _same(recorded, progress)
+        if progress is not None and recorded is not None and _same(recorded, progress):
+            self._acknowledged = recorded
+            return True
+        self._refuse_moved(recorded)
+        return False
 
     def _commit(self, progress: Progress, before_end: Callable[[], None] | None = None) -> None:
         self.transaction.commit_offsets(self._identity.name, self._ledger.offsets(progress))
@@ -136,6 +171,10 @@ class Owner:
         while time.monotonic() < deadline:
             self._check_claim(self.read())
             time.sleep(0.25)
+        # A later claim of this very instance has moved it as well: what was left behind must not fence that one.
+        recorded = self.read()
+        if not self._foreign and (recorded is None or self._in_doubt is None or not _same(recorded, self._in_doubt)):
+            self._refuse_moved(recorded)
         self.transaction.init()
         recorded = self.read()
         self._check_claim(recorded)
@@ -145,12 +184,74 @@ class Owner:
         if recorded is not None and recorded.instance != self._identity.instance:
             raise ReplacedError(self._replaced(f"instance {recorded.instance} holds its claim"))
 
+    def _compare(self) -> None:
+        """The ledger as it was read for this commit, with where it was left."""
+        reading, self._reading = self._reading, None
+        if self._foreign:
+            return
+        try:
+            self._refuse_moved(self.read() if reading is None else reading.result())
+        except LedgerMismatch:
+            with contextlib.suppress(AtOnceError):
+                self.abort()  # what was written for it must not hold back readers until it times out
+            raise
+
+    def _refuse_moved(self, recorded: Progress | None) -> None:
+        """The ledger must stand exactly where this instance last saw it."""
+        self._check_claim(recorded)
+        left = self._acknowledged
+        if _where(recorded) == _where(left):
+            return
+        raise LedgerMismatch(
+            f"the ledger of {self._identity.name!r} was moved under the running pipeline (something has reset the "
+            f"group, or its coordinator failed over to a copy that lagged): it stands at {_words(recorded)}, and was "
+            f"left at {_words(left)}. Nothing was delivered on top of it. Next: find out what writes to the group, "
+            f"then say where it should begin with `atonce reset {self._identity.name} --to OFFSETS`."
+        )
+
     def _replaced(self, how: str) -> str:
         return (
             f"pipeline {self._identity.name!r} was taken over by a newer instance ({how}). This one delivers "
             f"nothing more. "
             "Next: stop one of the two, or give them different names."
         )
+
+
+class Reading:
+    """The ledger, being read in the background."""
+
+    def __init__(self, read: Callable[[], Progress | None]) -> None:
+        self._read = read
+        self._found: Progress | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="atonce-ledger", daemon=True)
+        self._thread.start()
+
+    def result(self) -> Progress | None:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._found
+
+    def _run(self) -> None:
+        try:
+            self._found = self._read()
+        except BaseException as error:
+            self._error = error
+
+
+def _where(progress: Progress | None) -> tuple[int, Positions | None] | None:
+    if progress is None:
+        return None
+    return progress.sequence, None if progress.positions is None else dict(progress.positions)
+
+
+def _words(progress: Progress | None) -> str:
+    if progress is None:
+        return "nothing"
+    return (
+        f"batch {progress.batch_id}, {'opaque positions' if progress.positions is None else dict(progress.positions)}"
+    )
 
 
 def _same(one: Progress, other: Progress) -> bool:

@@ -14,7 +14,7 @@ from atonce.client.produce import Sender, idempotent_producer
 from atonce.errors import AttemptAborted, InvariantError
 from atonce.sinks.errand import taken
 from atonce.sinks.kafka_blobs import BLOB_ARROW, Encoder
-from atonce.sinks.kafka_lease import Lease, LeaseAddress
+from atonce.sinks.kafka_lease import EVERYTHING, Lease, LeaseAddress, Target
 from atonce.sinks.kafka_tally import SlotTally
 from atonce.sinks.spool import SpoolReader
 
@@ -49,7 +49,7 @@ class SendTask:
         sender: Sender | None = None
         tallies: dict[int, SlotTally] = {}
         notes: list[str] = []
-        allowed: dict[tuple[str, int], bool] = {}
+        allowed: dict[Target, bool] = {}
         records = size = 0
         spool = SpoolReader(self.spool)
         try:
@@ -63,7 +63,7 @@ class SendTask:
                         tally.footer(blob.run, blob.index)
                         continue
                     tally.blob(blob.run, blob.index)
-                    target = (blob.topic, blob.partition)
+                    target = self._target(blob)
                     if lease is not None and target not in allowed:
                         allowed[target] = self._may_write(lease, target)
                     if not allowed.get(target, True):
@@ -77,6 +77,8 @@ class SendTask:
                 sender.flush()
             if lease is not None and self.mode == "transaction" and sender is not None and lease.broken():
                 raise AttemptAborted("the driver took the right to write back: the batch runs again")
+            if lease is not None:
+                lease.done()
         finally:
             if sender is not None:
                 sender.close()
@@ -89,7 +91,11 @@ class SendTask:
         lease = replace(self.lease, round=errand["round"]) if self.lease is not None else None
         return replace(self, lease=lease, producer_id=errand["producer_id"], epoch=errand["epoch"])
 
-    def _may_write(self, lease: Lease, target: tuple[str, int]) -> bool:
+    def _target(self, blob: _Blob) -> Target:
+        """What the driver is asked for. A whole batch whose rows would stay where they went is one thing to write."""
+        return EVERYTHING if self.mode == "forget" and self.encoder is not None else (blob.topic, blob.partition)
+
+    def _may_write(self, lease: Lease, target: Target) -> bool:
         if lease.ask(*target):
             return True
         if self.mode == "forget":

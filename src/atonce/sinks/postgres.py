@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atonce.errors import UnreachableError, UsageError
-from atonce.guarantee import SinkTraits
+from atonce.guarantee import Guarantee, SinkTraits
 from atonce.sinks.contract import Identity, OpenSink
 from atonce.sinks.sql_options import TableOptions
 
@@ -25,12 +25,16 @@ class Postgres(TableOptions):
 
     url         `postgresql://user:password@host:port/database`, or libpq's `host=… dbname=…`
     table       `table` or `schema.table`; the ledger (`atonce_ledger`) stands in the same schema
-    mode        "append", or "upsert" by `key`: of several rows of one key in a batch the last in input order wins
+    mode        "append", or "upsert" by `key`: the newest row of a key stays, by `order_by` or else in input order
     key         column(s) that make a row unique, for upsert
-    order_by    column(s) that say which row of a key is the last, such as "offset"
+    order_by    column(s) of rows and table that say which row of a key is the newest, such as "updated_at": it stays,
+                whatever comes later. Without it all rows of a key must come from one input partition
     create      make a missing table from the schema of the rows
     dedupe      a column with a unique message number; numbers processed before are dropped (S16)
-    dedupe_keep how long numbers are remembered: "7d", "12h", or seconds; None: for ever
+    dedupe_keep how long numbers are remembered, at least: "7d", "12h", or seconds; None: for ever
+    delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
+    deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"
+    soft_delete a boolean column of rows and table: a deleted row stays, with what the deletion brings and this flag set
     on_error    "stop" at a row that cannot be delivered, or "dead-letter": put it into `dead_letter`
     dead_letter table for such rows; default: TABLE_dead_letter
     timer_s     how often progress is recorded under level none
@@ -79,12 +83,14 @@ class Postgres(TableOptions):
     def check(self) -> None:
         import psycopg
 
+        from atonce.sinks.postgres_durability import refuse_forgotten_tables
+        from atonce.sinks.postgres_names import qualified
         from atonce.sinks.postgres_store import connect
-        from atonce.sinks.postgres_target import qualified
 
         where = self.where
         try:
             with connect(self.url) as connection:
+                refuse_forgotten_tables(connection, self._kept_in(), where)
                 found = connection.execute("SELECT to_regclass(%s)", (qualified(self.table),)).fetchone()
         except psycopg.Error as error:
             raise UnreachableError(
@@ -97,10 +103,33 @@ class Postgres(TableOptions):
                 "from the schema of the rows."
             )
 
+    def durability(self, level: Guarantee) -> list[str]:
+        """What the server may forget, one line each; `UsageError` where the level promises that it does not."""
+        from atonce.sinks.postgres_durability import settings_that_forget
+        from atonce.sinks.postgres_store import connect
+
+        with connect(self.url) as connection:
+            return settings_that_forget(connection, self.where, level)
+
+    def _kept_in(self) -> list[str]:
+        """Every table that a delivery writes to."""
+        from atonce.ledger.sql import TABLE
+        from atonce.sinks.postgres_merge import deleted_table
+        from atonce.sinks.postgres_names import beside, qualified
+
+        name = self.table.rpartition(".")[2]
+        return [
+            qualified(self.table),
+            beside(self.table, TABLE),
+            beside(self.table, f"atonce_seen_{name}"),
+            deleted_table(self.table),
+            qualified(self.dead_letter or f"{self.table}_dead_letter"),
+        ]
+
     def open(self, identity: Identity, spark: Any) -> OpenSink:
         from atonce.ledger.sql import TABLE, SqlLedger
+        from atonce.sinks.postgres_names import beside
         from atonce.sinks.postgres_store import PostgresStore
-        from atonce.sinks.postgres_target import beside
         from atonce.sinks.sql_delivery import OpenSqlSink
 
         ledger = SqlLedger(

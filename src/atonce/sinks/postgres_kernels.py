@@ -96,12 +96,7 @@ def _utf8_length(data: Any, begin: int, end: int) -> int:
 
 @njit(BYTES(INTS_IN, BYTES_IN, BYTES_IN, int64), cache=True, nogil=True)
 def check_text(offsets: Any, data: Any, valid: Any, max_chars: int) -> Any:
-    """Per row: BYTES = types.Array(uint8, 1, "C")
-    BYTES_IN = types.Array(uint8, 1, "C", readonly=True)
-    INTS = types.Array(int64, 1, "C")
-    INTS_IN = types.Array(int64, 1, "C", readonly=True)
-
-    OK, BAD_UTF8, NUL_BYTE or TOO_LONG (`max_chars` below 0: no limit)."""
+    """Per row: OK, BAD_UTF8, NUL_BYTE or TOO_LONG (`max_chars` below 0: no limit)."""
     rows = len(offsets) - 1
     found = np.zeros(rows, np.uint8)
     nulls = len(valid) > 0

@@ -11,11 +11,13 @@ import psycopg
 from atonce.sinks.arrow_job import ArrowJobs
 from atonce.sinks.contract import Batch
 from atonce.sinks.postgres_copy import HEADER, TRAILER
-from atonce.sinks.postgres_target import Target, quoted
+from atonce.sinks.postgres_names import quoted
+from atonce.sinks.postgres_target import Target
 from atonce.sinks.postgres_task import NUMBERING, CopyTask
 from atonce.sinks.sql_bad_rows import bad_row, undeliverable
 from atonce.sinks.sql_intake import Intake
 from atonce.sinks.sql_job import find_row, run_into
+from atonce.sinks.sql_task import Deletes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,13 @@ def copy_task(target: Target, secret: str, *, staged: bool) -> CopyTask:
         copied=len(columns) if staged else len(target.columns),
         numbered=staged,
         dead_letter=target.sink.on_error == "dead-letter",
+        deletes=Deletes.of(target.sink),
     )
+
+
+def copy_statement(target: Target, task: CopyTask, *, staged: bool) -> bytes:
+    names = ", ".join(quoted(c.name) for c in (*task.columns[: task.copied], *(NUMBERING if staged else ())))
+    return f"COPY {target.staging if staged else target.table} ({names}) FROM STDIN (FORMAT binary)".encode()
 
 
 def copy_rows(
@@ -46,14 +54,12 @@ def copy_rows(
     secret: str,
 ) -> Copied:
     """Straight into the table, or into the connection's staging table. Raises with nothing of the batch in either."""
-    into = target.staging if staged else target.table
     task = copy_task(target, secret, staged=staged)
-    names = ", ".join(quoted(c.name) for c in (*task.columns[: task.copied], *(NUMBERING if staged else ())))
     intake: Intake | None = None
     try:
         with (
             connection.cursor() as cursor,
-            cursor.copy(f"COPY {into} ({names}) FROM STDIN (FORMAT binary)".encode()) as copy,
+            cursor.copy(copy_statement(target, task, staged=staged)) as copy,
         ):
             copy.write(HEADER)
             intake = Intake.for_session(copy.write, batch.df.sparkSession, secret)

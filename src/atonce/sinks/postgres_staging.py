@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
 
+from atonce.sinks import postgres_merge
 from atonce.sinks.contract import Batch
+from atonce.sinks.postgres_merge import staged_between
+from atonce.sinks.postgres_names import qualified, quoted
 from atonce.sinks.postgres_rows import refuses_row, words
-from atonce.sinks.postgres_target import Target, qualified, quoted
+from atonce.sinks.postgres_target import Target
 from atonce.sinks.sql_bad_rows import DEAD_LETTER_COLUMNS, bad_row, dead_letter_values, undeliverable
 
 _Connection = psycopg.Connection[Any]
@@ -20,16 +23,18 @@ CREATE TABLE IF NOT EXISTS {table} (pipeline text NOT NULL, batch_id bigint NOT 
     at timestamptz NOT NULL DEFAULT now())"""
 
 
-def merge(connection: _Connection, batch: Batch, target: Target, pipeline: str) -> tuple[int, list[dict[str, Any]]]:
+def merge(
+    connection: _Connection, batch: Batch, target: Target, values: Mapping[str, Any]
+) -> tuple[int, list[dict[str, Any]]]:
     """Everything staged, into the table. Returns the rows written, and the refused ones if those are put aside."""
     try:
-        return _merge_part(connection, target, pipeline, "TRUE"), []
+        return _merge_part(connection, target, values, "TRUE"), []
     except psycopg.Error as error:
         if not refuses_row(error):
             raise
         staged = connection.execute(f"SELECT count(*) FROM {target.staging}".encode()).fetchone()
     dead: list[dict[str, Any]] = []
-    written = _merge_around(connection, batch, target, pipeline, (0, staged[0] if staged else 0), dead)
+    written = _merge_around(connection, batch, target, values, (0, staged[0] if staged else 0), dead)
     return written, dead
 
 
@@ -37,7 +42,7 @@ def _merge_around(
     connection: _Connection,
     batch: Batch,
     target: Target,
-    pipeline: str,
+    values: Mapping[str, Any],
     span: tuple[int, int],
     dead: list[dict[str, Any]],
 ) -> int:
@@ -48,9 +53,9 @@ def _merge_around(
     first, size = span
     if size == 0:
         return 0
-    where = target.staged_between(first, size)
+    where = staged_between(target, first, size)
     try:
-        return _merge_part(connection, target, pipeline, where)
+        return _merge_part(connection, target, values, where)
     except psycopg.Error as error:
         if not refuses_row(error):
             raise
@@ -63,14 +68,15 @@ def _merge_around(
             dead.append(found)
             return 0
     half = size // 2
-    written = _merge_around(connection, batch, target, pipeline, (first, half), dead)
-    return written + _merge_around(connection, batch, target, pipeline, (first + half, size - half), dead)
+    written = _merge_around(connection, batch, target, values, (first, half), dead)
+    return written + _merge_around(connection, batch, target, values, (first + half, size - half), dead)
 
 
-def _merge_part(connection: _Connection, target: Target, pipeline: str, where: str) -> int:
+def _merge_part(connection: _Connection, target: Target, values: Mapping[str, Any], where: str) -> int:
     connection.execute("SAVEPOINT atonce_part")
     try:
-        done = connection.execute(target.merge(where).encode(), {"pipeline": pipeline}).rowcount
+        cursor = connection.execute(postgres_merge.merge(target, where).encode(), values)
+        done = cursor.rowcount if cursor.description is None else int((cursor.fetchone() or (0,))[0])
     except psycopg.Error:
         if not connection.broken:
             connection.execute("ROLLBACK TO SAVEPOINT atonce_part")
@@ -92,9 +98,20 @@ def put_aside(connection: _Connection, target: Target, pipeline: str, batch: Bat
             copy.write_row(dead_letter_values(bad, pipeline, batch.plan.batch_id))
 
 
-def prune(connection: _Connection, target: Target, pipeline: str) -> None:
+def newest_and_now(connection: _Connection, table: str, column: str, where: str, values: Any) -> tuple[Any, float]:
+    """The newest time in a memory (None: it is empty), and the database's clock; both in seconds since 1970."""
+    times = f"extract(epoch FROM max({column}))::float8, extract(epoch FROM now())::float8"
+    found = connection.execute(f"SELECT {times} FROM {table} {where}".encode(), values).fetchone()
+    return found if found is not None else (None, 0.0)
+
+
+def prune_seen(connection: _Connection, target: Target, pipeline: str, oldest: float) -> None:
     """Forget message numbers older than the user's age."""
     connection.execute(
-        f"DELETE FROM {target.seen} WHERE pipeline = %s AND seen_at < now() - make_interval(secs => %s)".encode(),
-        (pipeline, target.sink.keep_s),
+        f"DELETE FROM {target.seen} WHERE pipeline = %s AND seen_at < to_timestamp(%s)".encode(), (pipeline, oldest)
     )
+
+
+def prune_deleted(connection: _Connection, target: Target, oldest: float) -> None:
+    """Forget deletions older than `deletes_keep`."""
+    connection.execute(f"DELETE FROM {target.deleted} WHERE deleted_at < to_timestamp(%s)".encode(), (oldest,))

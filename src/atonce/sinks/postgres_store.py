@@ -6,7 +6,7 @@ refuses a row that is to be put aside, they go into a temporary staging table of
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -15,12 +15,16 @@ from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedEr
 from atonce.ledger.sql import SqlLedger
 from atonce.sinks.arrow_job import ArrowJobs, parsed
 from atonce.sinks.contract import Batch, Identity
+from atonce.sinks.driver_door import Place
 from atonce.sinks.postgres_fused import FusedTask
+from atonce.sinks.postgres_merge import create_deleted, create_seen
+from atonce.sinks.postgres_names import qualified
 from atonce.sinks.postgres_rows import Copied, copy_rows, copy_task, refuses_row, words
-from atonce.sinks.postgres_staging import merge, prune, put_aside
-from atonce.sinks.postgres_target import Target, qualified, resolve
-from atonce.sinks.sql_intake import RESULT_SCHEMA, new_secret
+from atonce.sinks.postgres_staging import merge, newest_and_now, prune_deleted, prune_seen, put_aside
+from atonce.sinks.postgres_target import Target, resolve
+from atonce.sinks.sql_intake import RESULT_SCHEMA
 from atonce.sinks.sql_job import require_input_order
+from atonce.sinks.sql_memory import MemoryClock
 
 if TYPE_CHECKING:
     from atonce.sinks.postgres import Postgres
@@ -39,7 +43,9 @@ _SESSION = (
 )
 _CREATE_LOCK = 0x41744F6E6365
 """Advisory lock held while a table of ours is made: two CREATE … IF NOT EXISTS at once can collide."""
-_PRUNE_EVERY_S = 60.0
+_REFUSED_AT_COMMIT = ("22", "23", "44", "P0")
+"""Classes of errors that deferred constraints and triggers raise."""
+_ROLLED_BACK = ("40001", "40002", "40P01", "25P02")
 _MERGE_MEMORY = "64MB"
 
 
@@ -73,8 +79,9 @@ class PostgresStore:
         self._sink = sink
         self._pipeline = identity.name
         self._spark = spark
-        self._pruned_at: float | None = None
-        self._secret = new_secret()
+        self._numbers = MemoryClock(sink.keep_s)
+        self._deletions = MemoryClock(sink.deletes_keep_s)
+        self._secret = Place.of(spark).new_secret()
         self._jobs = ArrowJobs()
         self._fused: tuple[Target, Any] | None = None
 
@@ -91,7 +98,7 @@ class PostgresStore:
         try:
             answer = connection.execute("COMMIT").statusmessage
         except psycopg.Error as error:
-            if connection.broken or connection.closed or error.sqlstate is None:
+            if connection.broken or connection.closed or not _certainly_failed(error.sqlstate):
                 raise OutcomeUnknown(f"the answer to COMMIT was lost: {words(error)}") from error
             raise
         if answer != "COMMIT":
@@ -109,12 +116,17 @@ class PostgresStore:
         if not _there(connection, ledger.table):
             self._lock_for_create(connection)
             ledger.create(connection)
+        if ledger.is_older(connection):
+            self._lock_for_create(connection)
+            self._carry_over(connection, ledger)
+
+    def accepts(self, connection: psycopg.Connection[Any], schema: Any) -> None:
+        self.target(connection, schema)
 
     def write(self, connection: psycopg.Connection[Any], batch: Batch) -> int:
-        target = self._target(connection, self._schema(batch))
+        target = self.target(connection, self._schema(batch))
         self._refuse_changed(batch, target)
-        if self._sink.mode == "upsert" and not self._sink.orders:
-            require_input_order(batch, f"upsert into {self._sink.table}")
+        require_input_order(batch, self._sink, self._sink.table)
         if target.staged:
             return self._stage_and_merge(connection, batch, target)
         if self._sink.on_error == "stop":
@@ -147,7 +159,7 @@ class PostgresStore:
         if not self._sink.fuses:
             return None
         declared = parsed(schema)
-        target = self._target(connection, declared)
+        target = self.target(connection, declared)
         self._fused = (target, declared)
         task = copy_task(target, self._secret, staged=target.staged)
         return FusedTask(transform=transform, schema=declared, task=task), RESULT_SCHEMA
@@ -166,33 +178,73 @@ class PostgresStore:
     def _copy(self, connection: psycopg.Connection[Any], batch: Batch, target: Target, *, staged: bool) -> Copied:
         return copy_rows(connection, self._jobs, batch, target, staged=staged, secret=self._secret)
 
-    def _target(self, connection: psycopg.Connection[Any], schema: Any) -> Target:
+    def target(self, connection: psycopg.Connection[Any], schema: Any) -> Target:
         if self._sink.create and not _there(connection, qualified(self._sink.table)):
             self._lock_for_create(connection)
         return resolve(connection, self._sink, schema)
 
     def _stage_and_merge(self, connection: psycopg.Connection[Any], batch: Batch, target: Target) -> int:
         connection.execute(target.create_staging().encode())
-        if self._sink.dedupe is not None:
-            self._prepare_seen(connection, target)
         copied = self._copy(connection, batch, target, staged=True)
+        return self.merge_staged(connection, batch, target, copied.dead)
+
+    def merge_staged(
+        self, connection: psycopg.Connection[Any], batch: Batch, target: Target, dead: Sequence[Any] = ()
+    ) -> int:
+        """Everything in the staging table, into the table; `dead` is put aside with what the server refuses."""
+        values: dict[str, Any] = {"pipeline": self._pipeline}
+        if self._sink.dedupe is not None:
+            values["seen_at"] = self._prepare_seen(connection, target)
+        if self._sink.remembers_deletes:
+            values["deleted_at"] = self._prepare_deleted(connection, target)
         # The merge sorts the batch; with the server's default of 4 MB it would do so on disk.
         connection.execute(f"SET LOCAL work_mem = '{_MERGE_MEMORY}'".encode())
-        rows, refused = merge(connection, batch, target, self._pipeline)
-        put_aside(connection, target, self._pipeline, batch, [*copied.dead, *refused])
+        rows, refused = merge(connection, batch, target, values)
+        put_aside(connection, target, self._pipeline, batch, [*dead, *refused])
         return rows
 
-    def _prepare_seen(self, connection: psycopg.Connection[Any], target: Target) -> None:
+    def _prepare_seen(self, connection: psycopg.Connection[Any], target: Target) -> float:
+        """The numbers' memory, made if it is missing, and without what is too old. Returns its time."""
         if not _there(connection, target.seen):
             self._lock_for_create(connection)
-            connection.execute(target.create_seen().encode())
-        now = time.monotonic()
-        if self._sink.keep_s is not None and (self._pruned_at is None or now - self._pruned_at > _PRUNE_EVERY_S):
-            prune(connection, target, self._pipeline)
-            self._pruned_at = now
+            connection.execute(create_seen(target).encode())
+        ours = ("WHERE pipeline = %s", (self._pipeline,))
+        now = self._numbers.read(lambda: newest_and_now(connection, target.seen, "seen_at", *ours))
+        oldest = self._numbers.oldest(now)
+        if oldest is not None:
+            prune_seen(connection, target, self._pipeline, oldest)
+        return now
+
+    def _prepare_deleted(self, connection: psycopg.Connection[Any], target: Target) -> float:
+        """The same for the memory of deletions, which belongs to the table: one pipeline merges into it at a time."""
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (target.deleted,))
+        if not _there(connection, target.deleted):
+            self._lock_for_create(connection)
+            connection.execute(create_deleted(target).encode())
+        now = self._deletions.read(lambda: newest_and_now(connection, target.deleted, "deleted_at", "", ()))
+        oldest = self._deletions.oldest(now)
+        if oldest is not None:
+            prune_deleted(connection, target, oldest)
+        return now
+
+    def _carry_over(self, connection: psycopg.Connection[Any], ledger: SqlLedger) -> None:
+        if not ledger.is_older(connection):
+            return  # another pipeline did it while we waited for the lock
+        try:
+            ledger.carry_over(connection)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise RefusedError(
+                f"the ledger's table {ledger.table} at {self._sink.where} is of an older version, and this user may "
+                f"not extend it ({words(error)}). Next: let its owner run: {ledger.carry_over_sql}"
+            ) from error
 
     def _lock_for_create(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
+
+
+def _certainly_failed(sqlstate: str | None) -> bool:
+    """Errors at COMMIT that mean it did not take place. Any other is unknown: to ask the ledger is never wrong."""
+    return sqlstate is not None and (sqlstate[:2] in _REFUSED_AT_COMMIT or sqlstate in _ROLLED_BACK)
 
 
 def _there(connection: psycopg.Connection[Any], quoted_table: str) -> bool:

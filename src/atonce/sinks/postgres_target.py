@@ -1,4 +1,4 @@
-"""Where a batch goes: the DataFrame's columns against the table's, the table made when asked, the SQL that merges."""
+"""Where a batch goes: the DataFrame's columns against the table's, the table made when asked."""
 
 from __future__ import annotations
 
@@ -7,28 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from atonce.errors import UsageError
+from atonce.sinks.postgres_merge import deleted_table
+from atonce.sinks.postgres_names import beside, qualified, quoted
 from atonce.sinks.postgres_task import NUMBERING
 from atonce.sinks.postgres_types import Column, TableColumn, for_existing_column, for_new_table, inspect
 from atonce.sinks.sql_bad_rows import POSITION
-from atonce.sinks.sql_task import ROW_COLUMN, TASK_COLUMN
+from atonce.sinks.sql_columns import memory_fits, named_columns_are_there, nulls_fit_a_deletion, stored_columns_fit
 
 if TYPE_CHECKING:
     from atonce.sinks.postgres import Postgres
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def qualified(name: str) -> str:
-    """`schema.table` or `table`, each part quoted."""
-    return ".".join(quoted(part) for part in name.split(".", 1))
-
-
-def beside(table: str, name: str) -> str:
-    """A table of ours in the same schema as `table`."""
-    schema, dot, _ = table.rpartition(".")
-    return f"{quoted(schema)}.{quoted(name)}" if dot else quoted(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,65 +56,52 @@ class Target:
 
     def create_staging(self) -> str:
         """A temporary table is not logged, belongs to this connection alone, and is emptied by every commit."""
-        columns = ", ".join(f"{quoted(c.name)} {_staging_type(c)}" for c in (*self.staging_columns(), *NUMBERING))
+        columns = ", ".join(f"{quoted(c.name)} {self._staging_type(c)}" for c in (*self.staging_columns(), *NUMBERING))
         name = self.staging.removeprefix("pg_temp.")
         return f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({columns}) ON COMMIT DELETE ROWS"
 
-    def merge(self, where: str = "TRUE") -> str:
-        """From the staging table into the table: numbers seen before are dropped, the last row of a key wins."""
-        cast = ", ".join(f"{quoted(c.name)}::{c.sql}" for c in self.columns)
-        rows = f"(SELECT * FROM {self.staging} WHERE {where})"
-        prefix = ""
-        if self.sink.dedupe is not None:
-            number = quoted(self.sink.dedupe)
-            prefix = (
-                f"WITH fresh AS (INSERT INTO {self.seen} (pipeline, number, seen_at) "
-                f"SELECT DISTINCT %(pipeline)s, {number}, now() FROM {rows} AS incoming "
-                "ON CONFLICT DO NOTHING RETURNING number) "
-            )
-            rows = (
-                f"(SELECT DISTINCT ON ({number}) incoming.* FROM {rows} AS incoming "
-                f"JOIN fresh ON fresh.number = incoming.{number} ORDER BY {number}, {self._order('ASC')})"
-            )
-        if self.sink.mode == "append":
-            return f"{prefix}INSERT INTO {self.table} ({self.names}) SELECT {cast} FROM {rows} AS rows"
-        key = ", ".join(quoted(name) for name in self.sink.keys)
-        others = [c.name for c in self.columns if c.name not in self.sink.keys]
-        change = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
-        return (
-            f"{prefix}INSERT INTO {self.table} ({self.names}) "
-            f"SELECT {cast} FROM (SELECT DISTINCT ON ({key}) * FROM {rows} AS rows "
-            f"ORDER BY {key}, {self._order('DESC')}) AS latest "
-            f"ON CONFLICT ({key}) DO {'UPDATE SET ' + change if change else 'NOTHING'}"
-        )
+    @property
+    def keys(self) -> tuple[Column, ...]:
+        return self._named(self.sink.keys)
 
-    def staged_between(self, first: int, size: int) -> str:
-        """A condition for `merge`: `size` staged rows from the `first`-th, in the order that decides which wins."""
-        number = f"{TASK_COLUMN}, {ROW_COLUMN}"
-        return (
-            f"({number}) IN (SELECT {number} FROM {self.staging} "
-            f"ORDER BY {self._order('ASC')} OFFSET {first} LIMIT {size})"
-        )
+    @property
+    def orders(self) -> tuple[Column, ...]:
+        """What the user orders rows by; in upsert all of it is stored."""
+        return self._named(self.sink.orders)
+
+    @property
+    def ties(self) -> tuple[Column, ...]:
+        """What decides between rows of equal order: their place in the input, as far as the table holds it."""
+        if self.sink.mode != "upsert" or not self.sink.orders:
+            return ()
+        taken = {*self.sink.keys, *self.sink.orders, self.sink.flag}
+        stored = {column.name for column in self.columns if column.wire not in ("json", "jsonb")}
+        return self._named(tuple(name for name in POSITION if name in stored and name not in taken))
+
+    @property
+    def others(self) -> tuple[Column, ...]:
+        """The columns that are neither key nor order."""
+        taken = {c.name for c in (*self.keys, *self.orders, *self.ties)} | {self.sink.flag}
+        return tuple(column for column in self.columns if column.name not in taken)
 
     @property
     def seen(self) -> str:
         return beside(self.sink.table, f"atonce_seen_{self.sink.table.rpartition('.')[2]}")
 
-    def create_seen(self) -> str:
-        column = next(c for c in self.columns + self.carried if c.name == self.sink.dedupe)
-        return (
-            f"CREATE TABLE IF NOT EXISTS {self.seen} (pipeline text NOT NULL, number {column.sql} NOT NULL, "
-            "seen_at timestamptz NOT NULL, PRIMARY KEY (pipeline, number))"
-        )
+    @property
+    def deleted(self) -> str:
+        return deleted_table(self.sink.table)
 
-    def _order(self, direction: str) -> str:
-        nulls = "LAST" if direction == "DESC" else "FIRST"
-        wanted = [f"{quoted(name)} {direction} NULLS {nulls}" for name in self.sink.orders]
-        return ", ".join([*wanted, f"{TASK_COLUMN} {direction}", f"{ROW_COLUMN} {direction}"])
+    def _named(self, names: tuple[str, ...]) -> tuple[Column, ...]:
+        known = {column.name: column for column in self.columns + self.carried}
+        return tuple(known[name] for name in names)
 
-
-def _staging_type(column: Column) -> str:
-    return "text" if column.wire == "text" else column.sql
+    def _staging_type(self, column: Column) -> str:
+        """Keys are alike where the table takes them for alike; all other text goes by its bytes."""
+        kind = "text" if column.wire == "text" else column.sql
+        if column.name in self.sink.keys:
+            return f"{kind} COLLATE {column.collation}" if column.collation else kind
+        return f'{kind} COLLATE "C"' if kind == "text" else kind
 
 
 def resolve(connection: Any, sink: Postgres, schema: Any) -> Target:
@@ -135,18 +109,17 @@ def resolve(connection: Any, sink: Postgres, schema: Any) -> Target:
     fields = {field.name: field.dataType.simpleString() for field in schema.fields}
     if len(fields) != len(schema.fields):
         raise UsageError(f"the DataFrame has two columns of one name: {[f.name for f in schema.fields]}")
-    for name in (*sink.keys, *sink.orders, *([sink.dedupe] if sink.dedupe else [])):
-        if name not in fields:
-            raise UsageError(f"column {name} is named as key, order or dedupe, but the DataFrame has {list(fields)}")
+    named_columns_are_there(sink, fields)
     table = qualified(sink.table)
     existing = inspect(connection, table)
     if not existing:
         existing = _create(connection, sink, table, fields)
+    stored_columns_fit(sink, sink.table, existing)
     columns, carried = [], []
     for name, spark_type in fields.items():
         if name in existing:
             columns.append(_strict(for_existing_column(name, spark_type, existing[name]), sink))
-        elif name in sink.orders or name == sink.dedupe or name in POSITION:
+        elif name in (*sink.orders, sink.dedupe, sink.delete, *POSITION):
             carried.append(_strict(for_new_table(name, spark_type, required=False), sink))
         else:
             raise UsageError(
@@ -154,14 +127,34 @@ def resolve(connection: Any, sink: Postgres, schema: Any) -> Target:
                 "Next: leave it out in the transform, or add it to the table."
             )
     _nothing_missing(sink, existing, columns)
+    target = Target(table=table, columns=tuple(columns), carried=tuple(carried), sink=sink)
     if sink.mode == "upsert":
         _key_is_unique(connection, sink, table)
-    return Target(table=table, columns=tuple(columns), carried=tuple(carried), sink=sink)
+        _order_compares(target, existing)
+    if sink.remembers_deletes:
+        memory_fits(target.deleted, inspect(connection, target.deleted), _remembered(target))
+    return target
 
 
 def _strict(column: Column, sink: Postgres) -> Column:
-    """A key or a message number must be there: null would never be recognised again."""
-    return replace(column, required=True) if column.name in sink.keys or column.name == sink.dedupe else column
+    """A key, an order or a message number must be there: null would never be recognised again."""
+    return replace(column, required=True) if column.name in sink.lasting else column
+
+
+def _remembered(target: Target) -> list[str]:
+    return [column.name for column in (*target.keys, *target.orders, *target.ties)]
+
+
+def _order_compares(target: Target, existing: dict[str, TableColumn]) -> None:
+    for column in target.orders:
+        if column.wire in ("json", "jsonb"):
+            raise UsageError(
+                f"order_by names column {column.name} of {target.sink.table}, and {column.sql} has no order. "
+                "Next: order by a number, a time or text."
+            )
+    if target.sink.soft_delete is not None:
+        must = [c.name for c in target.others if existing[c.name].required]
+        nulls_fit_a_deletion(target.sink.table, must)
 
 
 def _create(connection: Any, sink: Postgres, table: str, fields: dict[str, str]) -> dict[str, TableColumn]:
@@ -170,7 +163,11 @@ def _create(connection: Any, sink: Postgres, table: str, fields: dict[str, str])
             f"table {sink.table} does not exist in {sink.where}. Next: create it, or set create=True to have it made "
             "from the schema of the rows."
         )
-    made = [for_new_table(name, spark_type, required=name in sink.keys) for name, spark_type in fields.items()]
+    made = [
+        for_new_table(name, spark_type, required=name in sink.keys)
+        for name, spark_type in fields.items()
+        if name != sink.delete
+    ]
     parts = [f"{quoted(c.name)} {c.sql}{' NOT NULL' if c.required else ''}" for c in made]
     if sink.keys:
         parts.append(f"PRIMARY KEY ({', '.join(quoted(name) for name in sink.keys)})")
@@ -192,7 +189,8 @@ def _nothing_missing(sink: Postgres, existing: dict[str, TableColumn], columns: 
 
 _UNIQUE = """
 SELECT 1 FROM pg_index i
-WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL
+WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indisvalid AND i.indimmediate
+  AND i.indpred IS NULL AND i.indexprs IS NULL
   AND (SELECT array_agg(a.attname::text ORDER BY a.attname) FROM pg_attribute a
        WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])) = %s
 """

@@ -13,7 +13,7 @@ from atonce.sinks.postgres_copy import encode, string_buffers, valid_rows
 from atonce.sinks.postgres_kernels import BAD_UTF8, NUL_BYTE, TOO_LONG, check_text, hex_to_uuid
 from atonce.sinks.postgres_types import Column
 from atonce.sinks.sql_intake import DATA, Feed
-from atonce.sinks.sql_task import ROW_COLUMN, TASK_COLUMN, set_aside, stream
+from atonce.sinks.sql_task import ROW_COLUMN, TASK_COLUMN, Deletes, set_aside, stream
 
 ROWS_PER_FRAME = 8_192
 """Small enough that the encoder's scattered writes stay in the processor's cache."""
@@ -35,14 +35,19 @@ class CopyTask:
     numbered: bool
     """Whether each row also carries its Spark partition and its number in it."""
     dead_letter: bool
+    deletes: Deletes | None = None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return stream(self.secret, batches, ROWS_PER_FRAME, self._send)
+        return stream(self.secret, batches, ROWS_PER_FRAME, self.send)
 
-    def _send(self, feed: Feed, piece: Any, partition: int, first_row: int) -> None:
+    def send(self, feed: Feed, piece: Any, partition: int, first_row: int) -> None:
+        """Check and encode one piece of a record batch, and put it on its way."""
         arrays = list(piece.columns[: self.copied])
         numbers = np.arange(first_row, first_row + piece.num_rows, dtype=np.int64)
-        bad = find_bad(arrays, self.columns[: self.copied])
+        excused: Any = None
+        if self.deletes is not None:
+            arrays, excused = self.deletes.bare(arrays, [c.name for c in self.columns[: self.copied]])
+        bad = find_bad(arrays, self.columns[: self.copied], self.deletes, excused)
         if bad:
             keep = set_aside(feed, piece, [c.name for c in self.columns], bad, dead_letter=self.dead_letter)
             arrays = [array.filter(pa.array(keep)) for array in arrays]
@@ -55,13 +60,16 @@ class CopyTask:
             feed.send(DATA, memoryview(encode(arrays, columns)), len(numbers))
 
 
-def find_bad(arrays: list[Any], columns: tuple[Column, ...]) -> dict[int, str]:
-    """Row → why PostgreSQL would refuse it; only what can be told without asking."""
+def find_bad(
+    arrays: list[Any], columns: tuple[Column, ...], deletes: Deletes | None = None, deletions: Any = None
+) -> dict[int, str]:
+    """Row → why PostgreSQL would refuse it; only what can be told without asking. `deletions`: a mask of rows."""
     bad: dict[int, str] = {}
     for array, column in zip(arrays, columns, strict=True):
         valid = valid_rows(array)
         if column.required and len(valid):
-            for row in np.flatnonzero(valid == 0).tolist():
+            excused = deletes is not None and deletes.excuses(column.name)
+            for row in np.flatnonzero((valid == 0) & ~deletions if excused else valid == 0).tolist():
                 bad.setdefault(row, f"column {column.name} is null, and null is not allowed there")
         if column.wire in ("text", "json", "jsonb"):
             offsets, data = string_buffers(array)

@@ -60,6 +60,8 @@ class Column:
     max_chars: int | None = None
     enum: bool = False
     """One of the database's own enumerations: only the server knows its labels."""
+    collation: str | None = None
+    """Of an existing column, when it is not its type's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class TableColumn:
     max_chars: int | None = None
     precision: int | None = None
     scale: int | None = None
+    collation: str | None = None
 
 
 def _base(spark_type: str) -> str:
@@ -110,6 +113,7 @@ def for_existing_column(name: str, spark_type: str, target: TableColumn) -> Colu
         required=target.required,
         max_chars=target.max_chars,
         enum=target.wire == "enum",
+        collation=target.collation,
     )
 
 
@@ -137,7 +141,10 @@ def _no_counterpart(name: str, spark_type: str) -> UsageError:
 _INSPECT = """
 SELECT a.attname, b.typname, b.typtype, format_type(a.atttypid, a.atttypmod), a.attnotnull OR t.typnotnull,
        a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
-       CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END
+       CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
+       (SELECT format('%%I.%%I', n.nspname, c.collname)
+        FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
+        WHERE c.oid = a.attcollation AND c.oid <> t.typcollation)
 FROM pg_attribute a
 JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
@@ -149,7 +156,7 @@ ORDER BY a.attnum
 def inspect(connection: Any, quoted_table: str) -> dict[str, TableColumn]:
     """The columns of a table that may be written, by name; empty when there is no such table."""
     found: dict[str, TableColumn] = {}
-    for name, typname, typtype, sql, required, default, generated, modifier in connection.execute(
+    for name, typname, typtype, sql, required, default, generated, modifier, collation in connection.execute(
         _INSPECT, (quoted_table,)
     ):
         if generated:
@@ -166,5 +173,6 @@ def inspect(connection: Any, quoted_table: str) -> dict[str, TableColumn]:
             max_chars=modifier - 4 if known and wire in ("varchar", "bpchar") else None,
             precision=((modifier - 4) >> 16) & 0xFFFF if numeric else None,
             scale=(((modifier - 4) & 0x7FF) ^ 1024) - 1024 if numeric else None,
+            collation=collation,
         )
     return found

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from atonce.sinks.sql_intake import DATA, Feed
-from atonce.sinks.sql_task import ROW_COLUMN, TASK_COLUMN, set_aside, stream
+from atonce.sinks.sql_task import ROW_COLUMN, TASK_COLUMN, Deletes, set_aside, stream
 
 ROWS_PER_FRAME = 16_384
 
@@ -24,16 +24,22 @@ class ArrowTask:
     names: tuple[str, ...]
     required: frozenset[str]
     dead_letter: bool
+    ordered: frozenset[str] = frozenset()
+    """Columns that say how new a row is: their values must have the order of what they stand for."""
+    deletes: Deletes | None = None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return stream(self.secret, batches, ROWS_PER_FRAME, self._send)
+        return stream(self.secret, batches, ROWS_PER_FRAME, self.send)
 
-    def _send(self, feed: Feed, piece: Any, partition: int, first_row: int) -> None:
-        piece = piece.rename_columns(list(self.names))
+    def send(self, feed: Feed, piece: Any, partition: int, first_row: int) -> None:
+        """Check one piece of a record batch, number its rows, and put it on its way."""
+        whole = piece = piece.rename_columns(list(self.names))
         numbers = np.arange(first_row, first_row + piece.num_rows, dtype=np.int64)
+        if self.deletes is not None:
+            piece = pa.RecordBatch.from_arrays(self.deletes.bare(piece.columns, self.names)[0], names=list(self.names))
         bad = self._find_bad(piece)
         if bad:
-            keep = set_aside(feed, piece, self.names, bad, dead_letter=self.dead_letter)
+            keep = set_aside(feed, whole, self.names, bad, dead_letter=self.dead_letter)
             piece, numbers = piece.filter(pa.array(keep)), numbers[keep]
         if not len(numbers):
             return
@@ -52,10 +58,25 @@ class ArrowTask:
             if name in self.required and array.null_count:
                 for row in np.flatnonzero(pc.is_null(array).to_numpy(zero_copy_only=False)).tolist():
                     bad.setdefault(row, f"column {name} is null, and null is not allowed there")
+            if name in self.ordered:
+                for row, reason in _without_order(array):
+                    bad.setdefault(row, f"column {name} {reason}")
             if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
                 for row in _bad_text(array):
                     bad.setdefault(row, f"column {name} is not valid UTF-8")
         return bad
+
+
+def _without_order(array: Any) -> Iterator[tuple[int, str]]:
+    """Rows whose value SQLite would order otherwise than Spark and PostgreSQL do."""
+    if pa.types.is_floating(array.type):
+        for row in np.flatnonzero(pc.fill_null(pc.is_nan(array), False).to_numpy(zero_copy_only=False)).tolist():
+            yield row, "is NaN, which SQLite keeps as null: it has no order there"
+    elif pa.types.is_temporal(array.type):
+        year = pc.fill_null(pc.year(array), 1)
+        odd = pc.or_(pc.less(year, 0), pc.greater(year, 9999))
+        for row in np.flatnonzero(odd.to_numpy(zero_copy_only=False)).tolist():
+            yield row, "lies outside the years 0 to 9999, within which times have an order as SQLite keeps them"
 
 
 def _bad_text(array: Any) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from atonce.errors import AttemptAborted, OutcomeUnknown, RetriableError, UndeliverableRow
 from atonce.ledger.progress import Plan, Progress
-from atonce.ledger.sql import SqlLedger, matches
+from atonce.ledger.sql import LedgerMoved, SqlLedger, matches
 from atonce.ledger.timer import AUTO_COMMIT_INTERVAL_S, TimedCommits
 from atonce.sinks.contract import Batch, Identity, Moment
 
@@ -46,7 +46,10 @@ class Store(Protocol):
     def close(self, connection: Any) -> None: ...
 
     def prepare(self, connection: Any, ledger: SqlLedger) -> None:
-        """Inside a transaction: make the ledger's table if it is missing."""
+        """Inside a transaction: make the ledger's table if it is missing, carry it over if it is an older one."""
+
+    def accepts(self, connection: Any, schema: Any) -> None:
+        """Inside a transaction that is taken back: `UsageError` if rows of this schema do not fit the table."""
 
     def write(self, connection: Any, batch: Batch) -> int:
         """Inside a transaction: write the batch's rows, and return how many."""
@@ -73,9 +76,11 @@ class OpenSqlSink:
         self._resolve_limit_s = resolve_limit_s
         self._connection: Any = None
         self._doubt: Progress | None = None
-        self._claimed = False
+        self._claimed = identity.claimed
         self._timer = TimedCommits(self._record_from_timer, timer_interval_s)
         self._timer_connection: Any = None
+        self._recording = threading.RLock()
+        """Held while the ledger moves: the timer's thread and the delivery's both record progress."""
         self._closing = threading.Event()
 
     def claim(self) -> Progress | None:
@@ -84,53 +89,70 @@ class OpenSqlSink:
             # A second claim by the same instance must not take the pipeline back from one that replaced it.
             return self._ledger.reclaim(connection) if self._claimed else self._ledger.claim(connection)
 
-        recorded = self._until_answered(work)
-        self._claimed = True
-        self._doubt = None
-        return recorded
+        with self._recording:
+            recorded = self._until_answered(work)
+            self._claimed = True
+            self._doubt = None
+            return recorded
 
     def check_claim(self) -> None:
-        self._transaction(self._ledger.check)
+        with self._recording:
+            self._transaction(self._ledger.check)
 
     def output(self, batch: Batch) -> int | None:
         return self._transaction(lambda connection: self._store.write(connection, batch))
 
     def progress(self, progress: Progress) -> None:
-        numbered = self._ledger.numbered(progress)
-        # Sent again after a lost answer it carries the same number: recorded twice it changes nothing.
-        self._until_answered(lambda connection: self._ledger.advance(connection, numbered))
-        self._ledger.recorded(numbered)
+        with self._recording:
+            try:
+                # Sent again after a lost answer it meets itself, which `answer` recognises.
+                self._until_answered(lambda connection: self._ledger.advance(connection, progress))
+            except LedgerMoved:
+                self._until_answered(lambda connection: self._ledger.answer(connection, progress))
+            self._ledger.acknowledged(progress)
 
     def progress_on_timer(self, progress: Progress) -> None:
-        self._timer.submit(self._ledger.numbered(progress))
+        self._timer.submit(progress)
 
     def output_and_progress(self, batch: Batch, progress: Progress) -> int | None:
-        progress = self._ledger.numbered(progress)
-        if self._doubt is not None and self._is_in(progress, batch):
-            self._ledger.recorded(progress)
-            return None
+        with self._recording:
+            return self._in_one_transaction(batch, progress)
+
+    def _in_one_transaction(self, batch: Batch, progress: Progress) -> int | None:
+        if self._doubt is not None:
+            done = self._is_in(self._doubt, batch)
+            if done is not None and matches(done, progress):
+                self._ledger.acknowledged(done)
+                batch.complete(done)
+                return None
+        wanted = progress
 
         def work(connection: Any) -> int:
+            nonlocal wanted
             rows = self._store.write(connection, batch)
             batch.watch("output-done", {"rows": rows})
-            self._ledger.advance(connection, progress)
+            wanted = batch.complete(progress)
+            self._ledger.advance(connection, wanted)
             batch.watch("progress-done", {})
             return rows
 
         rows: int | None = None
         try:
-            rows = self._transaction(work, batch.watch, progress)
+            rows = self._transaction(work, batch.watch, lambda: wanted)
         except OutcomeUnknown:
-            if not self._is_in(progress, batch):
-                batch.watch("aborted", {"reason": "the commit did not arrive"})
+            if self._is_in(wanted, batch) is None:
+                batch.watch("aborted", {"why": "the commit did not arrive"})
                 raise AttemptAborted(
                     f"pipeline {self._identity.name}: the connection was lost at COMMIT of batch {progress.batch_id}; "
                     "the ledger shows that it did not arrive, so nothing of it is visible. It runs again."
                 ) from None
+        except LedgerMoved:
+            # Whatever the answer, these rows are not in: their transaction ended with the condition.
+            self._until_answered(lambda connection: self._ledger.answer(connection, wanted))
         except RetriableError as error:
-            batch.watch("aborted", {"reason": str(error)})
+            batch.watch("aborted", {"why": str(error)})
             raise
-        self._ledger.recorded(progress)
+        self._ledger.acknowledged(wanted)
         batch.watch("committed", {"rows": rows})
         return rows
 
@@ -138,6 +160,16 @@ class OpenSqlSink:
         """What delivers an Arrow transform's rows from inside the source's tasks, if this database can."""
         fuse = getattr(self._store, "fuse", None)
         return None if fuse is None else self._until_answered(lambda connection: fuse(connection, transform, schema))
+
+    def accepts(self, schema: Any) -> None:
+        """Refuse, before anything starts, columns that do not fit the table, its key or its order."""
+
+        def work(connection: Any) -> None:
+            self._store.accepts(connection, schema)
+            raise _TakenBack
+
+        with contextlib.suppress(_TakenBack):
+            self._until_answered(work)
 
     def refuses(self, df: Any, encoded: bool) -> bool:
         """Whether a row of `df` cannot be delivered: it is written, and taken back."""
@@ -165,16 +197,17 @@ class OpenSqlSink:
             self._timer.close()
         except Exception as error:
             _log.warning("pipeline %s: its last progress was not recorded: %s", self._identity.name, error)
-        self._drop()
-        if self._timer_connection is not None:
-            self._store.close(self._timer_connection)
-            self._timer_connection = None
+        finally:
+            self._drop()
+            connection, self._timer_connection = self._timer_connection, None
+            if connection is not None:
+                self._store.close(connection)
 
     def _transaction(
         self,
         work: Callable[[Any], _Result],
         watch: Callable[[Moment, dict[str, Any]], None] | None = None,
-        progress: Progress | None = None,
+        doubted: Callable[[], Progress] | None = None,
     ) -> _Result:
         """One transaction. Whatever is raised before COMMIT is sent means that nothing of it is visible."""
         try:
@@ -190,8 +223,8 @@ class OpenSqlSink:
             if isinstance(error, Exception):
                 raise self._store.translate(error) from error
             raise
-        if progress is not None:
-            self._doubt = progress  # from here on, whatever interrupts us, the next delivery asks the ledger first
+        if doubted is not None:
+            self._doubt = doubted()  # from here on, whatever interrupts us, the next delivery asks the ledger first
         try:
             self._store.commit(connection)
         except OutcomeUnknown:
@@ -199,22 +232,26 @@ class OpenSqlSink:
             raise
         except Exception as error:
             self._roll_back()
-            if progress is not None:
+            if doubted is not None:
                 self._doubt = None
             raise self._store.translate(error) from error
         except BaseException:
             self._drop()
             raise
-        if progress is not None:
+        if doubted is not None:
             self._doubt = None
         return result
 
-    def _is_in(self, progress: Progress, batch: Batch) -> bool:
+    def _is_in(self, progress: Progress, batch: Batch) -> Progress | None:
         """Resolve a commit in doubt: raise our epoch, which waits for it or shuts it out, then compare."""
-        batch.watch("retrying", {"reason": "a commit's outcome is unknown; asking the ledger"})
-        recorded = self._until_answered(self._ledger.reclaim)
+        batch.watch("retrying", {"why": "a commit's outcome is unknown; asking the ledger"})
+        recorded, went_back = self._until_answered(self._ledger.resolve)
         self._doubt = None
-        return matches(recorded, progress)
+        if matches(recorded, progress):
+            return recorded
+        if went_back is not None:
+            raise went_back
+        return None
 
     def _until_answered(self, work: Callable[[Any], _Result]) -> _Result:
         """Run a transaction that may safely run twice until the database answers, within a limit."""
@@ -232,11 +269,21 @@ class OpenSqlSink:
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def _record_from_timer(self, progress: Progress) -> None:
+        with self._recording:
+            if self._ledger.is_behind(progress):
+                return
+            try:
+                self._on_timer_connection(lambda connection: self._ledger.advance(connection, progress))
+            except LedgerMoved:
+                self._on_timer_connection(lambda connection: self._ledger.answer(connection, progress))
+            self._ledger.acknowledged(progress)
+
+    def _on_timer_connection(self, work: Callable[[Any], None]) -> None:
         try:
             if self._timer_connection is None:
                 self._timer_connection = self._store.connect()
             self._store.begin(self._timer_connection)
-            self._ledger.advance(self._timer_connection, progress)
+            work(self._timer_connection)
             self._store.commit(self._timer_connection)
         except Exception as error:
             connection, self._timer_connection = self._timer_connection, None

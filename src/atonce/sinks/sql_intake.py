@@ -12,20 +12,19 @@ Frames from task to driver: kind (1 byte), payload size and row count (uint32 ea
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
-import secrets
 import socket
 import struct
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from atonce.errors import AttemptAborted, InvariantError
+from atonce.sinks.driver_door import Door, Place, knock
 
-HELLO = struct.Struct("!64sqq")
+HELLO = struct.Struct("!qq")
 FRAME = struct.Struct("!cII")
 DATA, DEAD, BAD, WHY, END = b"D", b"X", b"B", b"Y", b"Z"
 GRANTED, REFUSED, TAKEN = b"G", b"R", b"K"
@@ -53,18 +52,11 @@ class _Found:
     """An error of ours that ended a task: Spark tells only of the attempt that came last, and that one was refused."""
 
 
-def new_secret() -> str:
-    """What the tasks of one open sink show; it travels inside them."""
-    return secrets.token_hex(32)
-
-
 class Intake:
     """The driver's end, for one attempt at one batch. `write` is called by one thread at a time."""
 
-    def __init__(
-        self, write: Callable[[Any], None], secret: str, listen: str = "127.0.0.1", host: str = "127.0.0.1"
-    ) -> None:
-        self._secret = secret
+    def __init__(self, write: Callable[[Any], None], secret: str, place: Place | None = None) -> None:
+        place = place or Place()
         self.found = _Found()
         self.failure: Exception | None = None
         self._write = write
@@ -75,18 +67,13 @@ class Intake:
         self._closed = False
         self._lines: list[tuple[int, int, int]] = []
         self._line_count = 0
-        self._server = socket.create_server((listen, 0), backlog=128)
-        self.address: tuple[str, int] = (host, self._server.getsockname()[1])
-        threading.Thread(target=self._accept, name="atonce-intake", daemon=True).start()
+        self._door = Door(place, secret, self._serve, "atonce-intake")
+        self.address: tuple[str, int] = (place.host, self._door.port)
 
     @classmethod
     def for_session(cls, write: Callable[[Any], None], spark: Any, secret: str) -> Intake:
-        """Listening where the tasks of this Spark session can reach it; `secret` (`new_secret`) says that they are."""
-        context = spark.sparkContext
-        if context.master.startswith("local"):
-            return cls(write, secret)
-        host = context.getConf().get("spark.driver.host")
-        return cls(write, secret, context.getConf().get("spark.driver.bindAddress", host), host)
+        """Listening where the tasks of this Spark session can reach it; `secret` proves that they are."""
+        return cls(write, secret, Place.of(spark))
 
     def close(self) -> None:
         """No grant is given and nothing is written after this returns."""
@@ -94,10 +81,7 @@ class Intake:
             self._closed = True
             self._changed.notify_all()
             held = list(self._sockets)
-        # Closing a listening socket does not wake the thread that accepts on it; shutting it down does.
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
+        self._door.close()
         for connection in held:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -133,14 +117,6 @@ class Intake:
         first_line, partition, first_row = self._lines[at]
         return partition, first_row + line - first_line
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), name="atonce-intake-task", daemon=True).start()
-
     def _serve(self, connection: socket.socket) -> None:
         with connection:
             with self._changed:
@@ -150,9 +126,7 @@ class Intake:
             grant: _Grant | None = None
             try:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                shown, partition, attempt = HELLO.unpack(_receive(connection, HELLO.size))
-                if not hmac.compare_digest(shown, self._secret.encode()):
-                    return
+                partition, attempt = HELLO.unpack(_receive(connection, HELLO.size))
                 grant = self._grant(partition, attempt)
                 connection.sendall(GRANTED if grant else REFUSED)
                 if grant is not None:
@@ -239,19 +213,22 @@ class Feed:
     def __init__(self, address: tuple[str, int], secret: str, partition: int, attempt: int) -> None:
         self.rows = 0
         self.bytes = 0
-        self._socket = socket.create_connection(address, timeout=30)
-        self._socket.settimeout(None)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A driver whose machine is gone must not keep us waiting for hours.
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._socket.sendall(HELLO.pack(secret.encode(), partition, attempt))
-        if _receive(self._socket, 1) != GRANTED:
+        with _to_the_driver():
+            self._socket = knock(address, secret, 30)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A driver whose machine is gone must not keep us waiting for hours.
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._socket.sendall(HELLO.pack(partition, attempt))
+            answer = _receive(self._socket, 1)
+        if answer != GRANTED:
+            self._socket.close()
             raise AttemptAborted(REFUSAL)
 
     def send(self, kind: bytes, payload: Any, rows: int = 0) -> None:
         size = len(payload)
-        self._socket.sendall(FRAME.pack(kind, size, rows))
-        self._socket.sendall(payload)
+        with _to_the_driver():
+            self._socket.sendall(FRAME.pack(kind, size, rows))
+            self._socket.sendall(payload)
         if kind == DATA:
             self.rows += rows
             self.bytes += size
@@ -259,11 +236,22 @@ class Feed:
     def finish(self) -> None:
         """Returns when the driver has taken everything."""
         self.send(END, b"")
-        if _receive(self._socket, 1) != TAKEN:
+        with _to_the_driver():
+            answer = _receive(self._socket, 1)
+        if answer != TAKEN:
             raise AttemptAborted("the driver gave up this batch")
 
     def close(self) -> None:
         self._socket.close()
+
+
+@contextlib.contextmanager
+def _to_the_driver() -> Iterator[None]:
+    """A driver that is gone or has given up ends this attempt; it is no error of the transform's."""
+    try:
+        yield
+    except OSError as error:
+        raise AttemptAborted(f"the driver takes no more rows of this attempt: {error}") from error
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
-from atonce.errors import AtOnceError, AttemptAborted, RefusedError
+from atonce.errors import AttemptAborted, RefusedError
 from atonce.sinks.arrow_job import ArrowFunction, ArrowJobs, column, map_in_arrow
 from atonce.sinks.contract import Batch
 from atonce.sinks.errand import given
+from atonce.sinks.row_order import RowOrder, needs_order, of_batch, refusal, why_not
 from atonce.sinks.sql_bad_rows import undeliverable
-from atonce.sinks.sql_intake import REFUSAL, RESULT_SCHEMA, Intake
-from atonce.sinks.task_errors import of_job
-
-_PASSING = re.compile(
-    "Python worker exited unexpectedly|ExecutorLost|executor lost|FetchFailed|Connection reset|Connection refused"
-    "|Remote RPC client disassociated|worker decommissioned|the driver gave up this batch|"
-    "the driver of this batch is gone|" + re.escape(REFUSAL),
-    re.IGNORECASE,
-)
+from atonce.sinks.sql_intake import RESULT_SCHEMA, Intake
+from atonce.sinks.sql_options import TableOptions
+from atonce.sinks.stage_retries import StageRetries, tagged
+from atonce.sinks.task_errors import by_name, passing, passing_words
 
 
 def run_into(
@@ -38,8 +33,10 @@ def run_into(
         results = batch.df
         if not batch.encoded:
             results = jobs.map(batch.df.select(*[column(name) for name in names]), task, RESULT_SCHEMA)
-        with given(batch.df.sparkSession, {"address": intake.address}):
+        spark = batch.df.sparkSession
+        with tagged(spark) as tag, given(spark, {"address": intake.address}):
             rows = results.collect()
+        StageRetries(spark).refuse(tag)
         return intake.check(tuple(row) for row in rows)
     except Exception as error:
         intake.close()
@@ -54,28 +51,28 @@ def run_into(
 
 def job_failed(error: Exception, cut_off: bool) -> Exception:
     """A lost worker, executor or attempt is passing trouble; what the user's own code raises stays itself."""
-    ours = of_job(error)
-    if isinstance(ours, AtOnceError):
-        return ours
-    if not _PASSING.search(str(error)):
-        return error
-    first = next((line.strip() for line in str(error).splitlines() if _PASSING.search(line)), "")
+    ours = by_name(error)
+    if ours is not None or not passing(error):
+        return ours or error
     why = "a task was cut off before it had delivered everything" if cut_off else "a task was lost"
-    return AttemptAborted(f"{why}: {first[:300]}. Nothing of this attempt is visible, the batch runs again.")
+    return AttemptAborted(f"{why}: {passing_words(error)}. Nothing of this attempt is visible, the batch runs again.")
 
 
-def require_input_order(batch: Batch, what: str) -> None:
+def require_input_order(batch: Batch, sink: TableOptions, table: str) -> None:
     """Refuse when nothing says which of two rows came last: an opaque source, or a shuffle that mixed the rows."""
-    if batch.plan.start is None:
-        reason = "this source has no order of its own"
-    elif "Shuffle" in batch.df._jdf.queryExecution().toRdd().toDebugString():
-        reason = "the transform shuffles rows, so their order in the input is lost"
-    else:
+    if not needs_order(sink):
         return
-    raise RefusedError(
-        f"{what} needs to know which row of a key is the last, and {reason}. Nothing was delivered. "
-        'Next: name the column(s) that say so, e.g. order_by="offset".'
-    )
+    ordered = batch.plan.start is not None
+    shuffled = "Shuffle" in batch.df._jdf.queryExecution().toRdd().toDebugString()
+    if ordered and not shuffled:
+        return
+    # A batch of encoded rows comes from the source's own tasks: nothing was grouped there.
+    found = RowOrder("kept", "") if batch.encoded else of_batch(batch.df, sink.keys)
+    if shuffled and found.kind == "kept":
+        found = RowOrder("lost", "the transform shuffles rows, so their order in the input is lost")
+    reason = why_not(found, ordered)
+    if reason is not None:
+        raise RefusedError(refusal(table, reason))
 
 
 def find_row(batch: Batch, names: list[str], partition: int, number: int) -> dict[str, Any] | None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from atonce.errors import AtOnceError
+from atonce.errors import AtOnceError, AttemptAborted
 from atonce.sinks.errand import taken
-from atonce.sinks.sql_bad_rows import bad_row, rows_at
+from atonce.sinks.sql_bad_rows import POSITION, bad_row, rows_at
 from atonce.sinks.sql_intake import BAD, DEAD, WHY, Feed
+from atonce.sinks.sql_options import TableOptions
 from atonce.sinks.task_errors import named
 
 TASK_COLUMN, ROW_COLUMN = "atonce_task", "atonce_row"
@@ -41,7 +44,7 @@ def stream(secret: str, batches: Iterator[Any], rows_per_frame: int, send: Send)
                 seen += piece.num_rows
         feed.finish()
     except AtOnceError as error:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(AttemptAborted):
             feed.send(WHY, named(error).encode())
         raise
     finally:
@@ -51,6 +54,40 @@ def stream(secret: str, batches: Iterator[Any], rows_per_frame: int, send: Send)
         [pa.array(values, pa.int64()) for values in found],
         names=["partition", "attempt", "row_count", "byte_count"],
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletes:
+    """What a task does with rows that delete."""
+
+    flag: str
+    """The boolean column that says so; null is no deletion."""
+    keeps: frozenset[str] | None
+    """What such a row carries on; None: all of it, since it is stored with its flag."""
+
+    @classmethod
+    def of(cls, sink: TableOptions) -> Deletes | None:
+        if sink.flag is None:
+            return None
+        kept = frozenset({*sink.lasting, *POSITION, sink.flag})
+        return cls(flag=sink.flag, keeps=kept if sink.delete is not None else None)
+
+    def bare(self, arrays: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], Any]:
+        """The columns with what deletions do not carry on taken out of them; and which rows (a mask) are deletions."""
+        gone = pc.fill_null(arrays[list(names).index(self.flag)], False)
+        found = []
+        for array, name in zip(arrays, names, strict=True):
+            if name == self.flag:
+                found.append(gone)
+            elif self.keeps is None or name in self.keeps:
+                found.append(array)
+            else:
+                found.append(pc.if_else(gone, pa.scalar(None, array.type), array))
+        return found, gone.to_numpy(zero_copy_only=False)
+
+    def excuses(self, name: str) -> bool:
+        """Whether null is no fault in this column of a deletion."""
+        return self.keeps is not None and name not in self.keeps
 
 
 def set_aside(feed: Feed, piece: Any, names: Sequence[str], bad: Mapping[int, str], *, dead_letter: bool) -> Any:

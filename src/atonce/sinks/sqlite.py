@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from atonce.errors import UnreachableError, UsageError
-from atonce.guarantee import SinkTraits
+from atonce.guarantee import Guarantee, SinkTraits
+from atonce.local.file_systems import IN_MEMORY, NETWORK, kind_of
 from atonce.sinks.contract import Identity, OpenSink
 from atonce.sinks.sql_options import TableOptions
 
@@ -23,12 +24,16 @@ class SQLite(TableOptions):
 
     path        the database file
     table       the table; the ledger (`atonce_ledger`) stands in the same file
-    mode        "append", or "upsert" by `key`: of several rows of one key in a batch the last in input order wins
+    mode        "append", or "upsert" by `key`: the newest row of a key stays, by `order_by` or else in input order
     key         column(s) that make a row unique, for upsert
-    order_by    column(s) that say which row of a key is the last, such as "offset"
+    order_by    column(s) of rows and table that say which row of a key is the newest, such as "updated_at": it stays,
+                whatever comes later. Without it all rows of a key must come from one input partition
     create      make a missing table from the schema of the rows
     dedupe      a column with a unique message number; numbers processed before are dropped (S16)
-    dedupe_keep how long numbers are remembered: "7d", "12h", or seconds; None: for ever
+    dedupe_keep how long numbers are remembered, at least: "7d", "12h", or seconds; None: for ever
+    delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
+    deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"
+    soft_delete a boolean column of rows and table: a deleted row stays, with what the deletion brings and this flag set
     on_error    "stop" at a row that cannot be delivered, or "dead-letter": put it into `dead_letter`
     dead_letter table for such rows; default: TABLE_dead_letter
     timer_s     how often progress is recorded under level none
@@ -41,7 +46,7 @@ class SQLite(TableOptions):
     def __post_init__(self) -> None:
         if not self.table or not str(self.path):
             raise UsageError("SQLite needs a path and a table")
-        if str(self.path) == ":memory:":
+        if str(self.path) == ":memory:" or str(self.path).startswith("file:"):
             raise UsageError("SQLite needs a file: progress kept in memory would not survive the process")
         self.check_options()
 
@@ -53,7 +58,7 @@ class SQLite(TableOptions):
             fenced=True,
             ledger=f"the row of the pipeline in atonce_ledger, in {self.path}",
             why="rows and progress are written in one transaction of the file, fenced by the ledger's owner epoch",
-            needs=(*self.needs(self.table), "a local disk: SQLite's locks do not hold on network file systems"),
+            needs=self.needs(self.table),
         )
 
     def describe(self) -> str:
@@ -66,16 +71,33 @@ class SQLite(TableOptions):
         folder = Path(self.path).parent
         if not folder.is_dir():
             raise UsageError(f"the directory {folder} of the SQLite file {self.path} does not exist. Next: create it.")
+        kind = kind_of(folder)
+        if kind in NETWORK:
+            raise UsageError(
+                f"{self.path} is on a network file system ({kind}), where SQLite's locks do not hold, so an older "
+                "instance could not be kept from writing. Next: use a local disk."
+            )
         try:
             connection = connect(str(self.path))
             try:
                 found = table_columns(connection, self.table)
+                mode = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
             finally:
                 connection.close()
         except sqlite3.Error as error:
             raise UnreachableError(f"{self.path} cannot be used as a SQLite database: {error}") from None
+        if mode in ("off", "memory"):
+            raise UsageError(
+                f"{self.path} has journal_mode={mode}, which cannot be changed here: a crash in the middle of a commit "
+                "would tear it. Next: use a file whose journal_mode can be WAL."
+            )
         if not found and not self.create:
             raise UsageError(f"table {self.table} does not exist in {self.path}. Next: create it, or set create=True.")
+
+    def durability(self, level: Guarantee) -> list[str]:
+        """What the file may forget, one line each."""
+        kind = kind_of(Path(self.path).parent)
+        return [f"{self.path} is on {kind}: in memory, and gone with a reboot"] if kind in IN_MEMORY else []
 
     def open(self, identity: Identity, spark: Any) -> OpenSink:
         from atonce.ledger.sql import SqlLedger

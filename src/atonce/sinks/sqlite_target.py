@@ -1,10 +1,10 @@
-"""Where a batch goes in SQLite: columns against the table's, Arrow values as SQLite keeps them, the SQL that merges."""
+"""Where a batch goes in SQLite: columns against the table's, Arrow values as SQLite keeps them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sqlite3
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from atonce.errors import UsageError
 from atonce.sinks.sql_bad_rows import POSITION
+from atonce.sinks.sql_columns import memory_fits, named_columns_are_there, nulls_fit_a_deletion, stored_columns_fit
 from atonce.sinks.sql_task import ROW_COLUMN, TASK_COLUMN
+from atonce.sinks.sqlite_merge import STAGING, listed, quoted
 
 if TYPE_CHECKING:
     from atonce.sinks.sqlite import SQLite
-
-STAGING = "temp.atonce_stage"
 
 _TYPES = {
     "boolean": "INTEGER",
@@ -38,10 +38,6 @@ _TYPES = {
 _AFFINITY = {"INTEGER": ("INT",), "REAL": ("REAL", "FLOA", "DOUB"), "TEXT": ("CHAR", "CLOB", "TEXT"), "BLOB": ("BLOB",)}
 
 
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqliteTarget:
     """One table, and the columns of one DataFrame schema that go into it."""
@@ -50,6 +46,10 @@ class SqliteTarget:
     types: dict[str, str]
     """Column → SQLite's type, of all columns that are selected."""
     written: tuple[str, ...]
+    decimals: frozenset[str] = frozenset()
+    """Columns whose text is ordered by its value."""
+    collations: dict[str, str] = field(default_factory=dict)
+    """Key column → the collation by which the table takes keys for alike."""
 
     @property
     def table(self) -> str:
@@ -62,69 +62,56 @@ class SqliteTarget:
 
     @property
     def required(self) -> frozenset[str]:
-        """A key or a message number must be there: null would never be recognised again."""
-        return frozenset({*self.sink.keys, *([self.sink.dedupe] if self.sink.dedupe else [])})
+        """A key, an order or a message number must be there: null would never be recognised again."""
+        return frozenset(self.sink.lasting)
 
     @property
     def staged(self) -> bool:
         return self.sink.mode == "upsert" or self.sink.dedupe is not None
 
-    def insert(self) -> str:
-        """One row of values, straight into the table or into the staging table."""
-        columns = [*self.selected, TASK_COLUMN, ROW_COLUMN] if self.staged else list(self.written)
-        into = STAGING if self.staged else self.table
-        return f"INSERT INTO {into} ({_list(columns)}) VALUES ({', '.join('?' * len(columns))})"
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """What decides between rows of equal order: their place in the input, as far as the table holds it."""
+        if self.sink.mode != "upsert" or not self.sink.orders:
+            return ()
+        taken = {*self.sink.keys, *self.sink.orders, self.sink.flag}
+        return tuple(name for name in POSITION if name in self.written and name not in taken)
 
-    def create_staging(self) -> str:
-        columns = ", ".join(f"{quoted(name)} {self.types[name]}" for name in self.selected)
-        return f"CREATE TEMP TABLE atonce_stage ({columns}, {TASK_COLUMN} INTEGER, {ROW_COLUMN} INTEGER)"
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What says how new a row is."""
+        return (*self.sink.orders, *self.ties)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The columns that are neither key nor order."""
+        taken = {*self.sink.keys, *self.places, self.sink.flag}
+        return tuple(name for name in self.written if name not in taken)
+
+    @property
+    def remembered(self) -> tuple[str, ...]:
+        """What is left of a deleted row."""
+        return tuple(dict.fromkeys((*self.sink.keys, *self.places)))
 
     @property
     def seen(self) -> str:
         return quoted(f"atonce_seen_{self.sink.table}")
 
-    def create_seen(self) -> str:
-        return (
-            f"CREATE TABLE IF NOT EXISTS {self.seen} (pipeline TEXT NOT NULL, "
-            f"number {self.types[self.sink.dedupe or '']} NOT NULL, "
-            "seen_at REAL NOT NULL, PRIMARY KEY (pipeline, number)) WITHOUT ROWID"
+    @property
+    def deleted(self) -> str:
+        return quoted(f"atonce_deleted_{self.sink.table}")
+
+    def insert(self) -> str:
+        """One row of values, straight into the table or into the staging table."""
+        columns = [*self.selected, TASK_COLUMN, ROW_COLUMN] if self.staged else list(self.written)
+        into = STAGING if self.staged else self.table
+        return f"INSERT INTO {into} ({listed(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+    def create_staging(self) -> str:
+        columns = ", ".join(
+            f"{quoted(name)} {self.types[name]} COLLATE {self.collations.get(name, 'BINARY')}" for name in self.selected
         )
-
-    def drop_seen_before(self) -> str:
-        """From the staging table: all but the first row of each number, and numbers processed before."""
-        number = quoted(self.sink.dedupe or "")
-        return (
-            f"DELETE FROM {STAGING} WHERE rowid NOT IN (SELECT rowid FROM (SELECT rowid, row_number() OVER "
-            f"(PARTITION BY {number} ORDER BY {self._order('ASC')}) AS place FROM {STAGING}) WHERE place = 1) "
-            f"OR EXISTS (SELECT 1 FROM {self.seen} WHERE pipeline = :pipeline AND number = atonce_stage.{number})"
-        )
-
-    def remember(self) -> str:
-        number = quoted(self.sink.dedupe or "")
-        return f"INSERT INTO {self.seen} SELECT :pipeline, {number}, :now FROM {STAGING}"
-
-    def merge(self, where: str = "true") -> str:
-        """From the staging table into the table; in upsert the last row of a key wins."""
-        columns = _list(self.written)
-        into = f"INSERT INTO {self.table} ({columns})"
-        if self.sink.mode == "append":
-            return f"{into} SELECT {columns} FROM {STAGING} WHERE {where}"
-        key = _list(self.sink.keys)
-        others = [name for name in self.written if name not in self.sink.keys]
-        change = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
-        return (
-            f"{into} SELECT {columns} FROM (SELECT *, row_number() OVER (PARTITION BY {key} ORDER BY "
-            f"{self._order('DESC')}) AS place FROM {STAGING} WHERE {where}) WHERE place = 1 "
-            f"ON CONFLICT ({key}) DO {'UPDATE SET ' + change if change else 'NOTHING'}"
-        )
-
-    def in_order(self) -> str:
-        """Row ids of the staging table, in the order that decides which row of a key wins."""
-        return f"SELECT rowid FROM {STAGING} ORDER BY {self._order('ASC')}"
-
-    def _order(self, direction: str) -> str:
-        wanted = [f"{quoted(name)} {direction}" for name in self.sink.orders]
-        return ", ".join([*wanted, f"{TASK_COLUMN} {direction}", f"{ROW_COLUMN} {direction}"])
+        return f"CREATE TEMP TABLE atonce_stage ({columns}, {TASK_COLUMN} INTEGER, {ROW_COLUMN} INTEGER)"
 
 
 def table_columns(connection: Any, table: str) -> dict[str, str]:
@@ -134,20 +121,14 @@ def table_columns(connection: Any, table: str) -> dict[str, str]:
 
 def resolve(connection: Any, sink: SQLite, schema: Any) -> SqliteTarget:
     """Match the DataFrame's schema to the table, making the table first when asked. `UsageError` names what is off."""
-    types = {field.name: _sqlite_type(field.name, field.dataType.simpleString()) for field in schema.fields}
-    for name in (*sink.keys, *sink.orders, *([sink.dedupe] if sink.dedupe else [])):
-        if name not in types:
-            raise UsageError(f"column {name} is named as key, order or dedupe, but the DataFrame has {list(types)}")
+    fields = {field.name: field.dataType.simpleString() for field in schema.fields}
+    types = {name: _sqlite_type(name, kind) for name, kind in fields.items()}
+    named_columns_are_there(sink, fields)
     existing = table_columns(connection, sink.table)
     if not existing:
-        if not sink.create:
-            raise UsageError(f"table {sink.table} does not exist in {sink.path}. Next: create it, or set create=True.")
-        parts = [f"{quoted(name)} {kind}{' NOT NULL' if name in sink.keys else ''}" for name, kind in types.items()]
-        if sink.keys:
-            parts.append(f"PRIMARY KEY ({_list(sink.keys)})")
-        connection.execute(f"CREATE TABLE {quoted(sink.table)} ({', '.join(parts)})")
-        existing = dict(types)
-    extra = [n for n in types if n not in existing and n not in (*sink.orders, sink.dedupe, *POSITION)]
+        existing = _create(connection, sink, types)
+    stored_columns_fit(sink, sink.table, existing)
+    extra = [n for n in types if n not in existing and n not in (*sink.orders, sink.dedupe, sink.delete, *POSITION)]
     if extra:
         raise UsageError(
             f"the DataFrame has a column {extra[0]}, but table {sink.table} has only {', '.join(existing)}. "
@@ -156,9 +137,31 @@ def resolve(connection: Any, sink: SQLite, schema: Any) -> SqliteTarget:
     for name in types:
         if name in existing:
             _affinity_must_fit(name, types[name], existing[name])
-    if sink.mode == "upsert":
-        _key_is_unique(connection, sink)
-    return SqliteTarget(sink=sink, types=types, written=tuple(name for name in types if name in existing))
+    target = SqliteTarget(
+        sink=sink,
+        types=types,
+        written=tuple(name for name in types if name in existing),
+        decimals=frozenset(name for name, kind in fields.items() if kind.startswith("decimal")),
+        collations=_unique_key(connection, sink) if sink.mode == "upsert" else {},
+    )
+    if sink.soft_delete is not None:
+        info = connection.execute(f"PRAGMA table_info({quoted(sink.table)})")
+        nulls_fit_a_deletion(sink.table, [row[1] for row in info if row[3] and row[1] in target.others])
+    if sink.remembers_deletes:
+        memory = target.deleted.strip('"')
+        memory_fits(memory, table_columns(connection, memory), target.remembered)
+    return target
+
+
+def _create(connection: Any, sink: SQLite, types: dict[str, str]) -> dict[str, str]:
+    if not sink.create:
+        raise UsageError(f"table {sink.table} does not exist in {sink.path}. Next: create it, or set create=True.")
+    made = {name: kind for name, kind in types.items() if name != sink.delete}
+    parts = [f"{quoted(name)} {kind}{' NOT NULL' if name in sink.keys else ''}" for name, kind in made.items()]
+    if sink.keys:
+        parts.append(f"PRIMARY KEY ({listed(sink.keys)})")
+    connection.execute(f"CREATE TABLE {quoted(sink.table)} ({', '.join(parts)})")
+    return made
 
 
 def _sqlite_type(name: str, spark_type: str) -> str:
@@ -189,20 +192,38 @@ def _affinity_must_fit(name: str, wanted: str, declared: str) -> None:
     )
 
 
-def _key_is_unique(connection: Any, sink: SQLite) -> None:
+def _unique_key(connection: Any, sink: SQLite) -> dict[str, str]:
+    """The collation of each key column. `UsageError` without an index on the key that an upsert can go by."""
+    collations = _collations(connection, sink)
+    key = listed(sink.keys)
+    try:
+        # SQLite itself is asked: it looks at partial indexes, expressions and collations as the upsert will.
+        connection.execute(
+            f"EXPLAIN INSERT INTO {quoted(sink.table)} ({key}) VALUES ({', '.join('?' * len(sink.keys))}) "
+            f"ON CONFLICT ({key}) DO NOTHING",
+            [None] * len(sink.keys),
+        ).fetchall()
+    except sqlite3.OperationalError:
+        collations = None
+    if collations is None:
+        names = ", ".join(sink.keys)
+        raise UsageError(
+            f"upsert by ({names}) needs a unique index on exactly these columns of {sink.table}, and there is none. "
+            f"Next: CREATE UNIQUE INDEX {sink.table}_key ON {sink.table} ({names})."
+        )
+    return collations
+
+
+def _collations(connection: Any, sink: SQLite) -> dict[str, str] | None:
     wanted = sorted(sink.keys)
-    info = list(connection.execute(f"PRAGMA table_info({quoted(sink.table)})"))
-    if sorted(row[1] for row in info if row[5]) == wanted:
-        return
     for index in connection.execute(f"PRAGMA index_list({quoted(sink.table)})").fetchall():
-        columns = [row[2] for row in connection.execute(f"PRAGMA index_info({quoted(index[1])})")]
-        if index[2] and not index[4] and sorted(str(name) for name in columns) == wanted:
-            return
-    key = ", ".join(sink.keys)
-    raise UsageError(
-        f"upsert by ({key}) needs a unique index on exactly these columns of {sink.table}, and there is none. "
-        f"Next: CREATE UNIQUE INDEX {sink.table}_key ON {sink.table} ({key})."
-    )
+        parts = connection.execute(f"PRAGMA index_xinfo({quoted(index[1])})").fetchall()
+        columns = {row[2]: row[4] for row in parts if row[5] and row[1] >= 0}
+        if index[2] and not index[4] and sorted(columns) == wanted and len(columns) == sum(bool(r[5]) for r in parts):
+            return columns
+    info = connection.execute(f"PRAGMA table_info({quoted(sink.table)})")
+    # A table's only INTEGER PRIMARY KEY is its row id and has no index.
+    return dict.fromkeys(wanted, "BINARY") if sorted(row[1] for row in info if row[5]) == wanted else None
 
 
 def values(array: Any) -> list[Any]:
@@ -219,7 +240,3 @@ def values(array: Any) -> list[Any]:
         array = array.cast(pa.string())
     found: list[Any] = array.to_pylist()
     return found
-
-
-def _list(columns: Sequence[str]) -> str:
-    return ", ".join(quoted(name) for name in columns)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from atonce.guarantee import SourceTraits
 from atonce.ledger.progress import Positions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedFiles:
+    """A directory that Spark's own file source reads: what it passes over, it does not tell."""
+
+    path: str
+    options: Mapping[str, str]
 
 
 class Source(Protocol):
@@ -30,3 +40,6 @@ class Source(Protocol):
 
     def positions(self, offsets_json: str) -> Positions | None:
         """One source line of Spark's `offsets/N`, as positions. None when they are opaque."""
+
+    def watched_files(self) -> WatchedFiles | None:
+        """None where Spark's file source has no part in it."""

@@ -16,8 +16,11 @@ from urllib.parse import urlparse
 from atonce.errors import UsageError
 from atonce.guarantee import SourceTraits
 from atonce.ledger.progress import Positions
+from atonce.sources.contract import WatchedFiles
+from atonce.sources.file_names import EVERY_AGE, is_glob, refuse_blind_options
 
 FORMATS = ("json", "csv", "text", "parquet")
+CLEANINGS = ("archive", "delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +31,19 @@ class Files:
     format   "json" (one object per line), "csv", "text" or "parquet"
     schema   the rows' schema as DDL, such as "id bigint, name string". Without it JSON lines stay as they are, one
              string column `value`, ready to be published; CSV and Parquet are looked at once, at the start
-    options  options of Spark's file source and of the format, such as {"header": "true", "maxFilesPerTrigger": "10"}
+    options  options of Spark's file source and of the format, such as {"header": "true", "maxFilesPerTrigger": "10"}.
+             Files of every age are read, so maxFileAge is refused, and so is fileNameOnly
+    clean_source  "archive": Spark moves files that are delivered into `archive_dir`, each with its whole path;
+             "delete": it removes them. The directory, and every listing of it, then stays small
+    archive_dir   for "archive": a directory on the same file system, outside `path`
     """
 
     path: str | Path
     format: str = "json"
     schema: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    clean_source: str | None = None
+    archive_dir: str | Path | None = None
 
     def __post_init__(self) -> None:
         if not str(self.path):
@@ -43,6 +52,11 @@ class Files:
             raise UsageError(f"format {self.format!r} is not one of: {', '.join(FORMATS)}")
         if self.format == "text" and self.schema is not None:
             raise UsageError('format "text" has one column, value; it takes no schema')
+        refuse_blind_options(self.options)
+        if self.clean_source is not None and self.clean_source not in CLEANINGS:
+            raise UsageError(f"clean_source {self.clean_source!r} is not one of: {', '.join(CLEANINGS)}")
+        if (self.clean_source == "archive") != (self.archive_dir is not None):
+            raise UsageError('clean_source "archive" and archive_dir go together: one says that, the other says where')
 
     def traits(self) -> SourceTraits:
         return SourceTraits(
@@ -51,7 +65,8 @@ class Files:
             ordered=False,
             why="a file can be read again, but which files were read stands in Spark's checkpoint only",
             needs=(
-                "files appear whole (write elsewhere, then rename) and are not changed or removed until delivered",
+                "files appear whole (write elsewhere, then rename), and a name is used once: one that changes after it "
+                "was read stops the pipeline at the levels that promise no loss",
                 "the checkpoint is kept: without it the pipeline cannot be resumed",
             ),
         )
@@ -61,10 +76,18 @@ class Files:
 
     def check(self) -> None:
         place = urlparse(str(self.path))
-        if place.scheme in ("", "file") and not any(sign in str(self.path) for sign in "*?[{"):
+        if place.scheme in ("", "file") and not is_glob(str(self.path)):
             folder = Path(place.path or str(self.path))
             if not folder.is_dir():
                 raise UsageError(f"{folder} is not a directory. Next: create it, or correct path.")
+            archive = urlparse(str(self.archive_dir or ""))
+            if archive.path and archive.scheme in ("", "file"):
+                inside, outside = Path(archive.path).absolute(), folder.absolute()
+                if inside == outside or outside in inside.parents or inside in outside.parents:
+                    raise UsageError(
+                        f"archive_dir {self.archive_dir} and path {self.path} lie within each other. Next: name one "
+                        "outside, on the same file system."
+                    )
 
     def first_positions(self) -> Positions | None:
         return None
@@ -75,7 +98,11 @@ class Files:
     def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
         lines = self.format == "json" and self.schema is None
         name = "text" if lines else self.format
-        given = {**self.options, **options}
+        given = {**self.options, **options, "maxFileAge": EVERY_AGE}
+        if self.clean_source is not None:
+            given["cleanSource"] = self.clean_source
+        if self.archive_dir is not None:
+            given["sourceArchiveDir"] = str(self.archive_dir)
         reader = spark.readStream.format(name).options(**given)
         if name != "text":
             reader = reader.schema(self.schema if self.schema is not None else self._look(spark, given))
@@ -83,6 +110,9 @@ class Files:
 
     def positions(self, offsets_json: str) -> Positions | None:
         return None
+
+    def watched_files(self) -> WatchedFiles:
+        return WatchedFiles(path=str(self.path), options=self.options)
 
     def _look(self, spark: Any, options: dict[str, str]) -> Any:
         """The schema of the files that are there: Spark wants it before it reads the first one."""

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from atonce.client.cluster import Cluster
-from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
+from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, epoch_ends, list_offsets
 from atonce.client.topic import Kafka
-from atonce.errors import UsageError
+from atonce.errors import DataLossError, UsageError
 from atonce.guarantee import SourceTraits
-from atonce.ledger.progress import Positions
+from atonce.ledger.progress import IDS, Positions
+
+log = logging.getLogger(__name__)
+
+CUT_BELIEVED_AFTER_S = 30.0
+"""A new leader may answer a lower end than the one before it, for a moment."""
+ASKED_AGAIN_EVERY_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,35 @@ class KafkaSource:
         with self._cluster() as cluster:
             return {name: found.id for name in self._topics(cluster) if (found := cluster.topic(name)) is not None}
 
+    def refuse_cut(self, positions: Positions, epochs: Positions) -> None:
+        """`DataLossError` if a log no longer holds what was read of it: the leader epoch of the record before a
+        position now ends below it. A log that ends below it altogether may have a leader that is not up to date."""
+        wanted = {_place(place): epoch for place, epoch in epochs.items() if place in positions and epoch >= 0}
+        began = time.monotonic()
+        with self._cluster() as cluster:
+            while wanted:
+                there = {tp: epoch for tp, epoch in wanted.items() if cluster.topic(tp.topic) is not None}
+                ends = epoch_ends(cluster, there)
+                wanted = {tp: there[tp] for tp, (_, end) in ends.items() if 0 <= end < positions[str(tp)]}
+                last = list_offsets(cluster, dict.fromkeys(wanted, LATEST), "read_uncommitted")
+                waited_s = time.monotonic() - began
+                cut = [tp for tp in wanted if last[tp] >= positions[str(tp)] or waited_s >= CUT_BELIEVED_AFTER_S]
+                if cut:
+                    self._tell_cut("; ".join(_cut_words(tp, positions[str(tp)], wanted[tp], ends[tp]) for tp in cut))
+                    return
+                for tp in wanted:
+                    cluster.forget_topic(tp.topic)
+                time.sleep(ASKED_AGAIN_EVERY_S if wanted else 0)
+
+    def _tell_cut(self, what: str) -> None:
+        if self.kafka.fail_on_data_loss:
+            raise DataLossError(
+                f"{what}: the log was cut and written anew, as after an unclean leader election, so what stands before "
+                "these positions is not what was delivered. Next: find out why, then go on with "
+                "fail_on_data_loss: false, or reset it."
+            )
+        log.warning("%s. Going on, as fail_on_data_loss: false says.", what)
+
     def partition_count(self) -> int:
         with self._cluster() as cluster:
             return len(self._partitions(cluster))
@@ -68,7 +106,11 @@ class KafkaSource:
             reader = reader.option("assign", json.dumps({t: list(ps) for t, ps in kafka.assign.items()}))
         else:
             reader = reader.option("subscribe", kafka.topic)
-        reader = reader.option("startingOffsets", _starting_offsets(self._present(start)) if start else "earliest")
+        if start is None:
+            reader = reader.option("startingOffsets", "earliest")
+        else:
+            # Exactly there, also when there is nothing yet: a topic that appears meanwhile is read from its beginning.
+            reader = reader.option("atonce.first", _starting_offsets(self._selected(start)))
         for key, value in kafka.options.items():
             reader = reader.option(key, value)
         return reader.load()
@@ -95,15 +137,25 @@ class KafkaSource:
     def positions(self, offsets_json: str) -> Positions | None:
         try:
             offsets = json.loads(offsets_json)
-            return {f"{topic}/{p}": int(at) for topic, parts in offsets.items() for p, at in parts.items()}
+            return {
+                f"{topic}/{p}": int(at) for topic, parts in offsets.items() if topic != IDS for p, at in parts.items()
+            }
         except (ValueError, AttributeError, TypeError):
             return None
 
-    def _present(self, start: Positions) -> Positions:
-        """Without partitions that are gone (a topic made smaller, or no longer asked for)."""
-        with self._cluster() as cluster:
-            there = {f"{tp.topic}/{tp.partition}" for tp in self._partitions(cluster)}
-        return {place: at for place, at in start.items() if place in there}
+    def watched_files(self) -> None:
+        return None
+
+    def _selected(self, start: Positions) -> Positions:
+        """Without partitions that are no longer asked for. One that is asked for and gone is a loss, not left out."""
+        kafka = self.kafka
+
+        def asked_for(topic: str, index: int) -> bool:
+            if kafka.pattern:
+                return re.fullmatch(kafka.pattern, topic) is not None
+            return index in kafka.assign.get(topic, ()) if kafka.assign else topic in kafka.topic_names()
+
+        return {p: at for p, at in start.items() if asked_for(p.rpartition("/")[0], int(p.rpartition("/")[2]))}
 
     def _cluster(self) -> Cluster:
         if not self.kafka.servers:
@@ -140,6 +192,18 @@ class KafkaSource:
         special = {tp: at for tp, at in wanted.items() if at < 0}
         fixed = {tp: at for tp, at in wanted.items() if at >= 0}
         return _by_place({**fixed, **_resolved(cluster, special, self.kafka.isolation)})
+
+
+def _place(place: str) -> TopicPartition:
+    topic, _, index = place.rpartition("/")
+    return TopicPartition(topic, int(index))
+
+
+def _cut_words(tp: TopicPartition, position: int, epoch: int, found: tuple[int, int]) -> str:
+    now = (
+        f"that epoch ends at offset {found[1]}" if found[0] == epoch else f"epoch {found[0]} ends at offset {found[1]}"
+    )
+    return f"{tp}: delivered up to offset {position}, the last record in leader epoch {epoch}, but now {now}"
 
 
 def _of(start: Mapping[str, Any], tp: TopicPartition) -> Any:

@@ -57,12 +57,12 @@ class Table:
 
     def traits(self) -> SourceTraits:
         needs = [
-            f"column {self.column} is unique, grows, and is assigned by the insert itself (identity, serial, "
-            "AUTOINCREMENT), not taken from the sequence beforehand",
+            f"column {self.column} is assigned by the insert itself (identity, serial, AUTOINCREMENT), not by hand and "
+            "not taken from the sequence beforehand",
             "rows do not change, and are not deleted, until they are published",
         ]
-        if is_postgres(str(self.url)):
-            needs.append("the sequence has CACHE 1 (the default), and the url names the primary, not a replica")
+        if not is_postgres(str(self.url)):
+            needs.append("the table is not made again within its file and filled beyond the position meanwhile")
         return SourceTraits(
             name=f"table {self.table}",
             replayable=True,
@@ -85,8 +85,12 @@ class Table:
         first, _ = database.bounds()
         return {self.table: settled_end(database, self.table) if self.start == "latest" else min(first, 0)}
 
+    def cautions(self) -> list[str]:
+        """What should be checked and cannot be, one line each."""
+        return self._database().cautions()
+
     def source_ids(self) -> dict[str, str]:
-        return {}
+        return {self.table: self._database().condition().identity}
 
     def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
         from atonce.sources.table_stream import TableSource
@@ -99,6 +103,7 @@ class Table:
             "column": self.column,
             "maxRows": str(self.max_rows),
             "tasks": str(self.tasks),
+            "identity": self.source_ids()[self.table],
             "start": str((start or self.first_positions() or {}).get(self.table, 0)),
         }
         if self.columns is not None:
@@ -111,6 +116,9 @@ class Table:
             return {str(table): int(at) for table, at in found.items()}
         except (ValueError, AttributeError, TypeError):
             return None
+
+    def watched_files(self) -> None:
+        return None
 
     def _database(self) -> TableDatabase:
         return database_for(self.ref)

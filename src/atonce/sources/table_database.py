@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from atonce.errors import RetriableError, UsageError
+from atonce.errors import RefusedError, RetriableError, UsageError
 
 SETTLE_WAIT_S = 60.0
 
@@ -30,12 +30,27 @@ class ReadColumn:
     """What is selected, so that the result has a type that Arrow knows."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What a position in a table rests on."""
+
+    identity: str
+    """Another one when the table was made again, or its ids begin again. Empty: the table is not there."""
+    next_id: int | None
+    """What the next insert gets; None where that cannot be told."""
+
+
 class TableDatabase(Protocol):
     @property
     def where(self) -> str:
         """For people, without secrets."""
 
     def check(self) -> None: ...
+
+    def cautions(self) -> list[str]:
+        """What should be checked and cannot be, one line each."""
+
+    def condition(self) -> Condition: ...
 
     def columns(self) -> list[ReadColumn]: ...
 
@@ -62,6 +77,22 @@ def settled_end(database: TableDatabase, table: str) -> int:
             "still appear, so nothing was read. Next: end that transaction (see pg_stat_activity)."
         )
     return end
+
+
+def refuse_another(table: str, known: str, position: int, first: int, now: Condition) -> None:
+    """Before every plan: is it still the table whose ids were read, and will it give no id below the position?"""
+    if known and now.identity != known:
+        raise RefusedError(
+            f"table {table} was made again, or its ids begin again: it is {now.identity or 'gone'} now, and position "
+            f"{position} belongs to {known}. Ids below it would be passed over. Next: `atonce reset NAME --to "
+            "earliest`, or, if it is the same table with ids that go on, `--to` with its position."
+        )
+    if now.next_id is not None and now.next_id < position and position > first:
+        raise RefusedError(
+            f"table {table} gives id {now.next_id} next, below position {position}: its ids were set back, or higher "
+            "ones were inserted by hand, and rows that get them would be passed over. Next: set the ids beyond "
+            f"{position - 1}, or `atonce reset NAME --to earliest`."
+        )
 
 
 def is_postgres(url: str) -> bool:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 
 from atonce.errors import UnreachableError, UsageError
-from atonce.sources.table_database import ReadColumn, TableRef, quoted, wanted_columns
+from atonce.sources import table_postgres_ids as ids
+from atonce.sources.table_database import Condition, ReadColumn, TableRef, quoted, wanted_columns
 
 _SPARK_TYPES = {
     "bool": "boolean",
@@ -38,17 +40,12 @@ SELECT a.attname, b.typname, format_type(b.oid, CASE WHEN t.typtype = 'd' THEN t
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
-_UNIQUE = """
-SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL AND a.attname = %s"""
-_WRITERS = """
-SELECT virtualtransaction, coalesce(pid, 0) FROM pg_locks
-WHERE locktype = 'relation' AND relation = ANY (%s) AND granted AND mode IN
+_WRITERS = f"""
+SELECT DISTINCT virtualtransaction, pid IS NULL AS prepared FROM pg_locks
+WHERE locktype = 'relation' AND relation IN ({ids.TREE}) AND granted AND mode IN
     ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND pid IS DISTINCT FROM pg_backend_pid()"""
-_WITH_PARTITIONS = """
-SELECT array_agg(relid::oid) FROM (SELECT to_regclass(%s)::oid AS relid
-    UNION SELECT relid FROM pg_partition_tree(to_regclass(%s))) AS tables"""
 _POLL_S = 0.02
 _BATCH_BYTES = 16 << 20
 
@@ -58,7 +55,7 @@ class PostgresTable:
         self._ref = ref
         self._table = ".".join(quoted(part) for part in ref.table.split(".", 1))
         self._id = quoted(ref.column)
-        self._open_end: tuple[int, set[str]] | None = None
+        self._open_end: _OpenEnd | None = None
 
     @property
     def where(self) -> str:
@@ -74,17 +71,21 @@ class PostgresTable:
                     f"column {self._ref.column} of {self._ref.table} is {found[self._ref.column].spark}; an integer is "
                     "needed, so that there is a next position"
                 )
-            if connection.execute(_UNIQUE, (self._table, self._ref.column)).fetchone() is None:
-                raise UsageError(
-                    f"column {self._ref.column} of {self._ref.table} has no unique index, so two rows could share a "
-                    f"position. Next: make it the primary key, or CREATE UNIQUE INDEX ON {self._ref.table} "
-                    f"({self._ref.column})."
-                )
             if connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,):
                 raise UsageError(
                     f"{self.where} is a replica: it does not know which transactions are still open on the primary, so "
                     "rows could be passed over. Next: name the primary."
                 )
+            ids.check_tree(connection, self._ref, self._table)
+            ids.check_sequence(connection, self._ref, self._table)
+
+    def cautions(self) -> list[str]:
+        with self._connect() as connection:
+            return ids.cautions(connection, self._ref, self._table)
+
+    def condition(self) -> Condition:
+        with self._connect() as connection:
+            return ids.condition(connection, self._ref, self._table)
 
     def columns(self) -> list[ReadColumn]:
         with self._connect() as connection:
@@ -100,14 +101,12 @@ class PostgresTable:
         with self._connect() as connection:
             if self._open_end is None:
                 self._open_end = self._candidate(connection, start)
-            end, writers = self._open_end
-            while writers := writers & set(self._writers(connection)):
+            while self._still_open(connection, self._open_end):
                 # Kept for the next call: waiting anew for whoever writes by then might never end.
-                self._open_end = (end, writers)
                 if time.monotonic() >= deadline:
                     return start
                 time.sleep(_POLL_S)
-        self._open_end = None
+        end, self._open_end = self._open_end.end, None
         return max(start, end)
 
     def limited_end(self, start: int, end: int, rows: int) -> int:
@@ -132,17 +131,28 @@ class PostgresTable:
             cursor.execute(sql)
             yield from cursor.fetch_record_batch()
 
-    def _candidate(self, connection: psycopg.Connection[Any], start: int) -> tuple[int, set[str]]:
+    def _candidate(self, connection: psycopg.Connection[Any], start: int) -> _OpenEnd:
+        server = _server(connection)
         sql = f"SELECT max({self._id}) FROM {self._table} WHERE {self._id} >= %s".encode()
         row = connection.execute(sql, (start,)).fetchone()
         if row is None or row[0] is None:
-            return start, set()
+            return _OpenEnd(end=start, writers=set(), server=server)
         # In this order: a writer that holds a lower id than the one just read already held its lock then.
-        return row[0] + 1, set(self._writers(connection))
+        return _OpenEnd(end=row[0] + 1, writers=set(self._writers(connection)), server=server)
 
-    def _writers(self, connection: psycopg.Connection[Any]) -> dict[str, int]:
-        tables = connection.execute(_WITH_PARTITIONS, (self._table, self._table)).fetchone()
-        return dict(connection.execute(_WRITERS, (tables[0] if tables else [],)).fetchall())
+    def _still_open(self, connection: psycopg.Connection[Any], candidate: _OpenEnd) -> bool:
+        present, server = self._writers(connection), _server(connection)
+        if server != candidate.server:
+            # The server was started again. Of the transactions before, those that were prepared are still there, and
+            # under other numbers; the rest is rolled back.
+            candidate.server = server
+            candidate.writers = {number for number, prepared in present.items() if prepared}
+        candidate.writers &= set(present)
+        return bool(candidate.writers)
+
+    def _writers(self, connection: psycopg.Connection[Any]) -> dict[str, bool]:
+        """Transactions that may have written here and are not over: their virtual number → whether it is prepared."""
+        return dict(connection.execute(_WRITERS.encode(), {"table": self._table}).fetchall())
 
     def _columns(self, connection: psycopg.Connection[Any]) -> list[ReadColumn]:
         return [_read_column(*row) for row in connection.execute(_COLUMNS, (self._table,))]
@@ -152,6 +162,21 @@ class PostgresTable:
             return psycopg.connect(self._ref.url, autocommit=True, connect_timeout=10, application_name="atonce")
         except psycopg.OperationalError as error:
             raise UnreachableError(f"PostgreSQL at {self.where} does not let us in: {str(error).strip()}") from None
+
+
+@dataclass(slots=True, kw_only=True)
+class _OpenEnd:
+    """An end that may be used once these transactions are over."""
+
+    end: int
+    writers: set[str]
+    server: Any
+    """When the server was started: the numbers of its transactions begin again with it."""
+
+
+def _server(connection: psycopg.Connection[Any]) -> Any:
+    row = connection.execute("SELECT pg_postmaster_start_time()").fetchone()
+    return row[0] if row else None
 
 
 def _read_column(name: str, typname: str, sql: str) -> ReadColumn:

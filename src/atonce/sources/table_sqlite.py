@@ -1,7 +1,12 @@
-"""A SQLite table as a source. SQLite has one writer at a time, so ids become visible in the order they are assigned."""
+"""A SQLite table as a source. SQLite has one writer at a time, so ids become visible in the order they are assigned.
+
+Without AUTOINCREMENT the ids of deleted rows are given again, below what was read. With it the highest id ever given
+stands in `sqlite_sequence`; it is forgotten with the table.
+"""
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +16,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from atonce.errors import UnreachableError, UsageError
-from atonce.sources.table_database import ReadColumn, TableRef, quoted, wanted_columns
+from atonce.local.birth import birth_ns
+from atonce.sources.table_database import Condition, ReadColumn, TableRef, quoted, wanted_columns
 
+_NOT_SQL = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _ROWS_PER_BATCH = 50_000
 
 
@@ -36,18 +43,28 @@ class SqliteTable:
         try:
             info = list(connection.execute(f"PRAGMA table_info({self._table})"))
             key = [row[1] for row in info if row[5]] == [self._ref.column]
-            unique = any(
-                index[2]
-                and [r[2] for r in connection.execute(f"PRAGMA index_info({quoted(index[1])})")] == [self._ref.column]
-                for index in connection.execute(f"PRAGMA index_list({self._table})").fetchall()
-            )
+            found = connection.execute(
+                "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE", (self._ref.table,)
+            ).fetchone()
         finally:
             connection.close()
-        if not key and not unique:
+        if not key or found is None or "AUTOINCREMENT" not in _NOT_SQL.sub(" ", found[0]).upper():
             raise UsageError(
-                f"column {self._ref.column} of {self._ref.table} has no unique index, so two rows could share a "
-                "position. Next: make it INTEGER PRIMARY KEY AUTOINCREMENT."
+                f"column {self._ref.column} of {self._ref.table} is not INTEGER PRIMARY KEY AUTOINCREMENT, so SQLite "
+                "may give ids of deleted rows again, below those that were read. Next: make the table again with it "
+                "and copy the rows (ids are kept by INSERT … SELECT)."
             )
+
+    def cautions(self) -> list[str]:
+        return []
+
+    def condition(self) -> Condition:
+        """The file stands for the table: SQLite gives neither a name that would tell one from another."""
+        if not Path(self._path).exists():
+            return Condition(identity="", next_id=None)
+        inode, born = Path(self._path).stat().st_ino, birth_ns(self._path)
+        (last,) = self._one("SELECT seq FROM sqlite_sequence WHERE name = ? COLLATE NOCASE", self._ref.table)
+        return Condition(identity=f"file {inode} of {born}", next_id=1 if last is None else last + 1)
 
     def columns(self) -> list[ReadColumn]:
         connection = self._connect()

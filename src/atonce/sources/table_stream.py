@@ -12,8 +12,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from atonce.errors import UsageError
-from atonce.sources.table_database import TableRef, database_for, settled_end
+from atonce.errors import RetriableError, UnreachableError, UsageError
+from atonce.sources.table_database import TableRef, database_for, refuse_another, settled_end
 from atonce.sources.table_postgres import to_schema
 
 _WAIT_S = 1.0
@@ -41,6 +41,7 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._first = int(options.get("start", "0"))
         self._max_rows = int(options.get("maxrows", options.get("maxRows", "500000")))
         self._tasks = int(options.get("tasks", "1"))
+        self._identity = options.get("identity", "")
         self._schema = schema
         self._database = database_for(self._ref)
         self._target: int | None = None
@@ -52,7 +53,13 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._max_rows)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        begin = int(start[self._ref.table])
+        try:
+            return self._latest(int(start[self._ref.table]), limit)
+        except UnreachableError as error:
+            raise RetriableError(str(error)) from None  # it answered before, so it may again
+
+    def _latest(self, begin: int, limit: ReadLimit) -> dict[str, int]:
+        refuse_another(self._ref.table, self._identity, begin, self._first, self._database.condition())
         end = self._database.safe_end(begin, _WAIT_S) if self._target is None else max(begin, self._target)
         if end > begin and isinstance(limit, ReadMaxRows):
             end = self._database.limited_end(begin, end, limit.max_rows)

@@ -1,4 +1,4 @@
-"""F1 to F30: what can go wrong, where it bites, and what each level may show. `atonce verify --list` prints this.
+"""F1 to F35: what can go wrong, where it bites, and what each level may show. `atonce verify --list` prints this.
 
 L loss allowed, D duplicates allowed, R reordering allowed, - neither; blank: the fault does not apply to that level.
 Effectively once is - everywhere. How each is injected stands in `scenarios/`, one function per variant.
@@ -188,6 +188,31 @@ _TABLE: tuple[Fault, ...] = (
         (N.SQL_SOURCE,),
     ),
     Fault(30, "the input's retention overtakes the reader", "processing", ("L", "L", "-"), (N.PROCESSING,)),
+    Fault(
+        31,
+        "answers that say less than asked: empty, throttled or partial fetches",
+        "reading",
+        ("-", "-", "-"),
+        (N.PROCESSING,),
+    ),
+    Fault(
+        32,
+        "the input becomes another log: topic or table made again, ids restarted, a log cut",
+        "reading",
+        ("LD", "L", "-"),
+        (N.SPARK,),
+    ),
+    Fault(
+        33, "the store of output and ledger goes back under a running pipeline", "ledger", ("LD", "L", "D"), (N.SPARK,)
+    ),
+    Fault(
+        34,
+        "a source passes something over: file ages, hidden names, rewritten files, reused ids",
+        "publishing",
+        ("L", "L", "-"),
+        (N.PUBLISHING,),
+    ),
+    Fault(35, "a checkpoint several batches old, also of a stateful query", "engine", ("LD", "L", "D"), (N.SPARK,)),
 )
 
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _TABLE}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from atonce.verify.advertised import Addresses, rewrite
-from atonce.verify.fabricate import failed_response
+from atonce.verify.fabricate import changed_response, failed_response
 from atonce.verify.history import Entry, History
 from atonce.verify.rules import Action, Rule
 from atonce.verify.wire import DECODED, Facts, Request, error_codes, facts, parse_request
@@ -182,6 +182,9 @@ class Link:
                 await _in_thread(rule)
                 rule.finish()
                 return
+            if rule and rule.action is Action.CHANGE:
+                frame = changed_response(request, rule, frame)
+                rule.finish()
             await write_frame(self.client, frame)
 
     async def note_and_rewrite(self, request: Request, entry: Entry, frame: bytes) -> bytes:

@@ -61,6 +61,9 @@ class Live:
             self._console.print(f"{result.name}: {result.state.value} ({result.duration_s:.1f} s)", highlight=False)
 
 
+NOT_PROVOKED = "not provoked by verify yet; see GUARANTEES.md"
+
+
 def print_list(console: Console) -> None:
     """`--list`: every fault, what each level may show, and its variants. It fits eighty columns."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -69,7 +72,7 @@ def print_list(console: Console) -> None:
     table.add_column("what happens, and its variants", overflow="fold")
     for fault in FAULTS.values():
         shows = [fault.may_show(level) or "" for level in list(Guarantee)[:3]]
-        names = ", ".join(v.name + ("*" if v.short else "") for v in VARIANTS if v.fault is fault)
+        names = ", ".join(v.name + ("*" if v.short else "") for v in VARIANTS if v.fault is fault) or NOT_PROVOKED
         table.add_row(fault.name, *shows, f"{fault.title}\n[dim]{fault.where}: {names}[/]")
     console.print("What a level may show: L loss, D duplicates, R reordering; - neither; blank: does not apply.")
     console.print("Effectively once may show none of them.\n")

@@ -1,4 +1,4 @@
-"""One-shot rules for the proxy: which request, what to do with it, and whether it happened."""
+"""Rules for the proxy: which request, what to do with it, and whether it happened. Once, unless `times` says more."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from atonce.errors import AtOnceError
 from atonce.verify.wire import Facts, Request
@@ -29,11 +30,12 @@ class Action(StrEnum):
     CALL_WITH = "call-with"  # pass it on and call at the same moment
     CALL_AFTER = "call-after"  # call when the broker has answered; the answer is lost
     CALL_BESIDE = "call-beside"  # call before it is passed on, then go on as if nothing had been
+    CHANGE = "change"  # the broker acts on it; its answer says something else (fabricate.py)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Rule:
-    """Fires once, on the `nth` request that matches. `fired` says that it did."""
+    """Fires on the `nth` request that matches and, with `times`, on those after it. `fired` says that it did."""
 
     apis: frozenset[str]
     action: Action
@@ -43,7 +45,10 @@ class Rule:
     transactional_id: str | None = None
     only_if: Callable[[Request, Facts], bool] | None = None
     call: Callable[[], None] | None = None
+    change: Callable[[Request, Any], Any] | None = None
+    """The answer's body → the body that the subject gets instead."""
     error: int = 0
+    times: int = 1
     seen: int = 0
     fired_at: float | None = None
     struck: str = ""
@@ -55,8 +60,8 @@ class Rule:
     _release: threading.Event = field(default_factory=threading.Event)
 
     def matches(self, request: Request, facts: Facts) -> bool:
-        """Counts; true once, for the nth."""
-        if self.fired or request.api not in self.apis:
+        """Counts; true for the nth, and for as many as `times` says."""
+        if self.seen >= self.nth + self.times - 1 or request.api not in self.apis:
             return False
         if self.topic is not None and self.topic not in facts.topics:
             return False
@@ -67,7 +72,7 @@ class Rule:
         if self.only_if is not None and not self.only_if(request, facts):
             return False
         self.seen += 1
-        return self.seen == self.nth
+        return self.seen >= self.nth
 
     def fire(self, request: Request, facts: Facts) -> None:
         self.fired_at = time.time()

@@ -35,6 +35,8 @@ def fresh_name(prefix: str) -> str:
 def fresh_topic(servers: str, partitions: int = 1, **config: str) -> str:
     name = fresh_name("topic")
     admin(servers).create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
+    # Apache Kafka acknowledges when its controller knows; its broker hears of it a moment later.
+    eventually(lambda: len(admin(servers).list_topics(name, timeout=20).topics[name].partitions) == partitions)
     return name
 
 

@@ -18,7 +18,7 @@ from atonce.engine.observer import Event, Step
 from atonce.errors import AttemptAborted, InvariantError, RefusedError, ReplacedError, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
 from atonce.ledger import progress
-from atonce.sinks import kafka_open
+from atonce.sinks import kafka_lease, kafka_open
 from atonce.sinks.contract import Identity
 from atonce.sinks.kafka import KafkaSink
 from atonce.sinks.kafka_blobs import Encoder, Targets
@@ -112,15 +112,16 @@ def test_newer_instance_replaces_the_older_one(copy: Make, embedded: str, spark:
     assert delivered(pipeline, embedded) == expected(60)
 
 
-def test_driver_whose_transaction_timed_out_goes_on_with_a_new_one(copy: Make, embedded: str) -> None:
-    """F19: fenced, but the claim is its own: the batch runs again under the next epoch."""
+@pytest.mark.parametrize("step", [Step.OUTPUT_BEGUN, Step.OUTPUT_DONE])
+def test_driver_whose_transaction_timed_out_goes_on_with_a_new_one(copy: Make, embedded: str, step: Step) -> None:
+    """F19: fenced, but the claim is its own: the batch runs again under the next epoch. Its tasks may notice first."""
     pipeline = copy()
 
     def time_out(_: Event) -> None:
         with Cluster(embedded) as cluster:
             Transaction(cluster, pipeline.name, 60_000).init()  # what the coordinator does when the time is over
 
-    watcher = Watcher(Step.OUTPUT_DONE, time_out)
+    watcher = Watcher(step, time_out)
     replace(pipeline, observer=watcher).run(available_now=True)
     assert watcher.act is None
     assert watcher.steps().count(Step.OUTPUT_BEGUN) == 2
@@ -172,6 +173,13 @@ def test_batch_that_fits_no_transaction_stops_with_advice(
     assert delivered(pipeline, embedded) == []
 
 
+@pytest.fixture
+def told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second attempt learns soon that the first has finished; Spark would end it meanwhile."""
+    monkeypatch.setattr(kafka_lease, "ENDED_WITHIN_S", 0.1)
+
+
+@pytest.mark.usefixtures("told_at_once")
 def test_second_attempt_of_a_task_may_not_write(embedded: str) -> None:
     """F20: a retried task is refused under effectively-once, and silently writes nothing under at-most-once."""
     import pyarrow as pa
@@ -191,22 +199,50 @@ def test_second_attempt_of_a_task_may_not_write(embedded: str) -> None:
             transactional_id=topic,
             producer_id=transaction.producer_id,
             epoch=transaction.epoch,
-            lease=server.open("1"),
+            lease=server.open("1").address,
             encoder=encoder,
         )
         list(leased([rows]))
         with pytest.raises(AttemptAborted, match="leased to another attempt"):
             list(leased([rows]))
-        assert server.contested == (topic, 0)
         transaction.end(commit=True)
         transaction.wait_complete()
         forgetting = replace(
-            leased, mode="forget", transactional_id=None, producer_id=-1, epoch=-1, lease=server.open("2")
+            leased, mode="forget", transactional_id=None, producer_id=-1, epoch=-1, lease=server.open("2").address
         )
         list(forgetting([rows]))
         list(forgetting([rows]))
     server.close()
     assert len(consume(embedded, topic)) == 10
+
+
+@pytest.mark.usefixtures("told_at_once")
+def test_second_execution_of_a_whole_batch_sends_nothing_at_most_once_wherever_it_would_put_its_rows(
+    embedded: str,
+) -> None:
+    """F20: the first one died on its way, and the partitions that it had not reached yet are not free for the second."""
+    import pyarrow as pa
+
+    topic = f"lease-{uuid.uuid4().hex[:8]}"
+    server = LeaseServer()
+    with Cluster(embedded) as cluster:
+        create_topic(cluster, topic, partitions=2)
+    task = SendTask(
+        servers=embedded,
+        config={},
+        mode="forget",
+        lease=server.open("1").address,
+        encoder=Encoder(targets=Targets(partitions={topic: 2}, slots=1), topic=topic),
+    )
+
+    def execution(partition: int) -> Any:
+        places = pa.array([partition] * 5, pa.int32())
+        yield pa.RecordBatch.from_pydict({"value": [f"{i}" for i in range(5)], "partition": places})
+
+    list(task(execution(0)))
+    list(task(execution(1)))
+    server.close()
+    assert sorted(value or "" for _, value in consume(embedded, topic)) == ["0", "1", "2", "3", "4"]
 
 
 def test_nothing_is_sent_into_a_transaction_without_a_producer_id() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +18,16 @@ from atonce.client.cluster import Cluster
 from atonce.coordinator.states import TransactionState
 from atonce.coordinator.transaction_records import TransactionMetadata, TransactionRecord, encode
 from atonce.engine.observer import Step
+from atonce.errors import LedgerMismatch
+from atonce.guarantee import Guarantee
+from atonce.ledger.progress import Progress
 from atonce.log.config import LogConfig
 from atonce.log.partition_log import PartitionLog
 from atonce.log.results import AppendOrigin
 from atonce.log.storage import DiskStorage
 from atonce.records.record import build_batch
 from atonce.sinks import kafka_open
+from atonce.sinks.contract import Identity
 from atonce.verify.proxy import Proxy
 from atonce.verify.rules import Action, Rule
 from tests.contract.pipeline.parts import Watcher, consume, produce
@@ -145,3 +151,40 @@ def _partitions_used(servers: str, topic: str) -> set[int]:
     with Cluster(servers) as cluster:
         ends = list_offsets(cluster, {TopicPartition(topic, p): LATEST for p in range(5)})
     return {place.partition for place, end in ends.items() if end > 0}
+
+
+def test_sink_whose_last_timed_commit_fails_lets_go_of_everything(embedded: str, spark: Any) -> None:
+    """Level none: the commit of close() may fail, and the lease's socket, the spool and the connections go all the same."""
+    name = filled(embedded)
+    who = Identity(name=f"{name}-closing", instance="a", guarantee=Guarantee.NONE, input_servers=embedded)
+    sink = kafka_open.KafkaOpenSink(atonce.Kafka(f"{name}-out", servers=embedded), who, spark)
+    sink.claim()
+    sink.progress_on_timer(
+        Progress(instance="a", query_id="q", batch_id=0, positions={f"{name}/0": 5}, source_ids={}, sequence=1)
+    )
+    lease, spool = sink._lease.address(), Path(str(sink._spool.folder))
+
+    def refuse(_: Progress) -> None:
+        raise LedgerMismatch("moved")
+
+    sink._timer._commit = refuse
+    sink.close()
+    with pytest.raises(OSError):
+        socket.create_connection((lease.host, lease.port), timeout=5)
+    assert not spool.exists()
+
+
+def test_timed_commit_waits_for_whoever_holds_the_sink(embedded: str, spark: Any) -> None:
+    name = filled(embedded)
+    who = Identity(name=f"{name}-timed", instance="a", guarantee=Guarantee.NONE, input_servers=embedded)
+    sink = kafka_open.KafkaOpenSink(atonce.Kafka(f"{name}-out", servers=embedded), who, spark)
+    sink.claim()
+    progress = Progress(instance="a", query_id="q", batch_id=0, positions={f"{name}/0": 5}, sequence=1)
+    with sink._lock:
+        late = threading.Thread(target=sink._record_from_timer, args=(progress,))
+        late.start()
+        late.join(0.2)
+        assert late.is_alive()
+    late.join(30)
+    assert sink._owner.is_behind(progress)
+    sink.close()

@@ -22,6 +22,11 @@ def postgres(postgres_url: str) -> Database:
 
 
 @pytest.fixture
+def sqlite(scratch: Path) -> Database:
+    return sqlite_at(scratch)
+
+
+@pytest.fixture
 def table(request: pytest.FixtureRequest) -> str:
     """A table name of the test's own: tests share one PostgreSQL."""
     import uuid

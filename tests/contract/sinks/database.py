@@ -58,6 +58,14 @@ class Database:
         )
         return (table,) in self.rows(known)
 
+    def columns(self, table: str) -> list[str]:
+        listed = (
+            f"SELECT column_name FROM information_schema.columns WHERE table_name = '{table}'"
+            if self.kind == "postgres"
+            else f"SELECT name FROM pragma_table_info('{table}')"
+        )
+        return [row[0] for row in self.rows(listed)]
+
     def ids(self, table: str) -> list[int]:
         return sorted(row[0] for row in self.rows(f"SELECT id FROM {table}")) if self.has(table) else []
 
@@ -83,9 +91,13 @@ def batch(df: Any, number: int, watch: Callable[..., None] = unwatched, *, order
     return Batch(df=df, plan=plan(number, ordered=ordered), watch=watch)
 
 
-def progress(who: Identity, number: int, sequence: int = 0) -> Progress:
+def progress(who: Identity, number: int, sequence: int | None = None) -> Progress:
     return Progress(
-        instance=who.instance, query_id="q", batch_id=number, positions={"t/0": number * 10 + 10}, sequence=sequence
+        instance=who.instance,
+        query_id="q",
+        batch_id=number,
+        positions={"t/0": number * 10 + 10},
+        sequence=number + 1 if sequence is None else sequence,
     )
 
 

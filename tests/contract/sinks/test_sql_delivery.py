@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from atonce.errors import AttemptAborted, ReplacedError
+from atonce.errors import AttemptAborted, InvariantError, OutcomeUnknown, ReplacedError
 from atonce.guarantee import ORDERS, Guarantee
 from tests.contract.sinks.database import Crash, Database, batch, crash_at, identity, progress
 
@@ -185,5 +186,74 @@ def test_task_that_raises_leaves_nothing_and_keeps_the_users_own_error(
     assert not isinstance(raised.value, AttemptAborted)
     assert database.ids(table) == []
     sink.output_and_progress(batch(ten(0), 0), progress(who, 0))
+    assert database.ids(table) == list(range(10))
+    sink.close()
+
+
+def test_two_instances_after_a_restore_cannot_both_commit(
+    database: Database, table: str, ten: Callable[[int], Any]
+) -> None:
+    """F33, F16: the restore gives the newcomer the very owner epoch that the older instance holds."""
+    begun = database.sink(table).open(identity(table), ten(0).sparkSession)
+    begun.claim()
+    begun.close()
+    older = database.rows(f"SELECT * FROM atonce_ledger WHERE name = '{table}'")[0]
+    first, second = identity(table), identity(table)
+    zombie = database.sink(table).open(first, ten(0).sparkSession)
+    zombie.claim()
+    zombie.output_and_progress(batch(ten(0), 0), progress(first, 0))
+    database.run(f"DELETE FROM {table}")
+    database.run(f"DELETE FROM atonce_ledger WHERE name = '{table}'")
+    values = ", ".join("NULL" if each is None else repr(each) for each in older)
+    database.run(f"INSERT INTO atonce_ledger VALUES ({values})")
+    owner = database.sink(table).open(second, ten(0).sparkSession)
+    owner.claim()
+    owner.output_and_progress(batch(ten(0), 0), progress(second, 0))
+    with pytest.raises(ReplacedError, match=second.instance):
+        zombie.output_and_progress(batch(ten(1), 1), progress(first, 1))
+    assert database.ids(table) == list(range(10))
+    owner.output_and_progress(batch(ten(1), 1), progress(second, 1))
+    assert database.ids(table) == list(range(20))
+    zombie.close()
+    owner.close()
+
+
+def test_sink_of_an_earlier_claim_of_the_same_instance_writes_nothing_more(
+    database: Database, table: str, ten: Callable[[int], Any]
+) -> None:
+    """A batch that still runs while its driver starts again: its rows and its progress come too late, both of them."""
+    who = identity(table)
+    earlier = database.sink(table).open(who, ten(0).sparkSession)
+    earlier.claim()
+    later = database.sink(table).open(replace(who, claimed=True), ten(0).sparkSession)
+    later.claim()
+    with pytest.raises(InvariantError, match="carries our own id"):
+        earlier.output_and_progress(batch(ten(0), 0), progress(who, 0))
+    later.output_and_progress(batch(ten(0), 0), progress(who, 0))
+    assert database.ids(table) == list(range(10))
+    earlier.close()
+    later.close()
+
+
+def test_what_a_sink_tells_of_a_commit_in_doubt_says_why(
+    database: Database, table: str, ten: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who = identity(table)
+    sink = database.sink(table).open(who, ten(0).sparkSession)
+    sink.claim()
+    commit, lost = sink._store.commit, [True]
+
+    def lose_once(connection: Any) -> None:
+        commit(connection)
+        if lost:
+            lost.clear()
+            raise OutcomeUnknown("the answer was lost")
+
+    told: list[tuple[str, dict[str, Any]]] = []
+    made = batch(ten(0), 0, lambda moment, facts: told.append((moment, facts)))
+
+    monkeypatch.setattr(sink._store, "commit", lose_once)
+    sink.output_and_progress(made, progress(who, 0))
+    assert ("retrying", {"why": "a commit's outcome is unknown; asking the ledger"}) in told
     assert database.ids(table) == list(range(10))
     sink.close()

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from atonce.errors import RefusedError, UndeliverableRow, UsageError
-from tests.contract.sinks.database import Database, batch, identity, progress
-
-
-@contextmanager
-def opened(database: Database, table: str, spark: Any, **options: Any) -> Iterator[Callable[..., int | None]]:
-    """`deliver(df, number)` into a freshly claimed sink, effectively once."""
-    who = identity(table)
-    sink = database.sink(table, **options).open(who, spark)
-    sink.claim()
-
-    def deliver(df: Any, number: int, **about: Any) -> int | None:
-        return sink.output_and_progress(batch(df, number, **about), progress(who, number))  # type: ignore[no-any-return]
-
-    try:
-        yield deliver
-    finally:
-        sink.close()
-
-
-def rows_of(spark: Any, values: str) -> Any:
-    """Rows as SQL VALUES with the columns key, value, partition, offset."""
-    return spark.sql(f"SELECT * FROM VALUES {values} AS t(key, value, partition, offset)")
+from tests.contract.sinks.database import Database
+from tests.contract.sinks.delivering import opened, rows_of
 
 
 @pytest.mark.parametrize("order_by", ["offset", None])
 def test_last_row_of_a_key_wins_by_the_named_order_or_by_input_order(
     database: Database, table: str, spark: Any, order_by: str | None
 ) -> None:
-    database.run(f"CREATE TABLE {table} (key varchar(20) PRIMARY KEY, value varchar(20))")
+    database.run(f'CREATE TABLE {table} (key varchar(20) PRIMARY KEY, value varchar(20), "offset" int)')
     with opened(database, table, spark, mode="upsert", key="key", order_by=order_by, create=False) as deliver:
         assert deliver(rows_of(spark, "('a','1',0,1), ('b','1',0,2), ('a','2',0,3), ('a','3',0,4)"), 0) == 2
         assert deliver(rows_of(spark, "('b','9',0,5), ('c','1',0,6)"), 1) == 2
@@ -72,16 +50,6 @@ def test_numbers_processed_before_are_dropped_also_within_a_batch(database: Data
     with opened(database, table, spark, dedupe="key") as deliver:
         assert deliver(rows_of(spark, "('m3','after a restart',0,6)"), 2) == 0
     assert len(database.rows(f"SELECT 1 FROM atonce_seen_{table}")) == 3
-
-
-def test_old_numbers_are_pruned_by_age(database: Database, table: str, spark: Any) -> None:
-    with opened(database, table, spark, dedupe="key", dedupe_keep="1h") as deliver:
-        deliver(rows_of(spark, "('m1','x',0,1)"), 0)
-    older = "now() - interval '2 hours'" if database.kind == "postgres" else "seen_at - 7200"
-    database.run(f"UPDATE atonce_seen_{table} SET seen_at = {older}")
-    with opened(database, table, spark, dedupe="key", dedupe_keep="1h") as deliver:
-        deliver(rows_of(spark, "('m2','x',0,2)"), 1)
-    assert database.rows(f"SELECT number FROM atonce_seen_{table}") == [("m2",)]
 
 
 def test_null_where_it_is_not_allowed_stops_and_names_partition_and_offset(
@@ -120,7 +88,9 @@ def test_bad_rows_go_to_the_dead_letter_table_in_the_same_commit(database: Datab
 
 
 def test_upsert_around_a_refused_row_keeps_the_last_good_one(database: Database, table: str, spark: Any) -> None:
-    database.run(f"CREATE TABLE {table} (key varchar(20) PRIMARY KEY, value varchar(20) CHECK (value <> 'bad'))")
+    database.run(
+        f"CREATE TABLE {table} (key varchar(20) PRIMARY KEY, value varchar(20) CHECK (value <> 'bad'), \"offset\" int)"
+    )
     rows = rows_of(spark, "('a','3',0,3), ('a','1',0,1), ('b','bad',0,4), ('a','2',0,2)")
     with opened(
         database, table, spark, create=False, mode="upsert", key="key", order_by="offset", on_error="dead-letter"
@@ -162,7 +132,7 @@ def test_missing_table_is_refused_before_the_start(database: Database, table: st
 
 
 def test_upsert_needs_a_unique_index_on_the_key(database: Database, table: str, spark: Any) -> None:
-    database.run(f"CREATE TABLE {table} (key varchar(20), value varchar(20))")
+    database.run(f'CREATE TABLE {table} (key varchar(20), value varchar(20), "offset" int)')
     with opened(database, table, spark, create=False, mode="upsert", key="key", order_by="offset") as deliver:
         with pytest.raises(UsageError, match="CREATE UNIQUE INDEX"):
             deliver(rows_of(spark, "('a','1',0,1)"), 0)

@@ -7,7 +7,8 @@ import pickle
 import pytest
 
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition
-from atonce.engine.source_options import Bound, SourceOptions, from_json_form, parse, to_json_form
+from atonce.engine.source_options import Bound, SourceOptions, parse
+from atonce.engine.source_plan import from_json_form, ids_in, to_json_form
 from atonce.errors import UsageError
 
 SERVERS = {"kafka.bootstrap.servers": "host:9092"}
@@ -107,3 +108,6 @@ def test_offsets_have_one_text_whatever_the_order() -> None:
     assert list(to_json_form(places)) == ["a", "b"]
     assert list(to_json_form(places)["b"]) == ["9", "10"]
     assert from_json_form(to_json_form(places)) == places
+    named = to_json_form(places, {"a": "1", "b": "2", "elsewhere": "3"})
+    assert from_json_form(named) == places
+    assert ids_in(named) == {"a": "1", "b": "2"} and ids_in(to_json_form(places)) == {}

@@ -10,6 +10,7 @@ from confluent_kafka.admin import NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from atonce.client.cluster import Cluster
+from atonce.engine import source_watch
 from atonce.engine.source import SCHEMA, AtOnceSource, BatchReader, StreamReader
 from atonce.errors import DataLossError, UsageError
 from tests.contract.client.parts import admin, eventually, fresh_topic
@@ -121,8 +122,9 @@ def test_a_drain_does_not_see_what_comes_later(embedded: str) -> None:
     assert planned(reader, end) == end
 
 
-def test_a_log_that_ends_before_what_was_read_is_data_loss(embedded: str) -> None:
+def test_a_log_that_ends_before_what_was_read_is_data_loss(embedded: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """F27: the topic was made again, or cut."""
+    monkeypatch.setattr(source_watch, "BELIEVED_AFTER_S", 0.5)
     topic = fresh_topic(embedded)
     fill(embedded, topic, range(10))
     with pytest.raises(DataLossError, match=rf"{topic}/0 \(read up to 99, ends at 10\)"):

@@ -9,7 +9,7 @@ import pytest
 
 from atonce.apache import jars as module
 from atonce.apache.jars import JarDamaged, JarsMissing, cache_root, jars, retrieve
-from atonce.apache.pins import KAFKA, SPARK_CONNECTOR, STREAMS, TOOLS, Bundle, Pin
+from atonce.apache.pins import KAFKA, SPARK_CONNECTOR, STREAMS, TIERED, TOOLS, Bundle, Pin
 
 CONTENT = b"a jar"
 PIN = Pin("org.example", "thing", "1.0", hashlib.sha256(CONTENT).hexdigest())
@@ -79,7 +79,7 @@ def test_cache_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_pin_is_complete() -> None:
-    for bundle in (KAFKA, TOOLS, STREAMS, SPARK_CONNECTOR):
+    for bundle in (KAFKA, TOOLS, STREAMS, SPARK_CONNECTOR, TIERED):
         assert len({pin.file for pin in bundle.pins}) == len(bundle.pins)
         for pin in bundle.pins:
             assert len(pin.sha256) == 64 and pin.organisation and pin.revision

@@ -46,9 +46,18 @@ def test_what_is_wrong_is_said_by_name(properties: dict[str, str], words: str) -
     assert "hush" not in str(raised.value)
 
 
-def test_hostname_checking_is_switched_as_in_java() -> None:
-    assert connection_settings({"ssl.endpoint.identification.algorithm": ""})["ssl_check_hostname"] is False
-    assert connection_settings({"ssl.endpoint.identification.algorithm": "https"})["ssl_check_hostname"] is True
+@pytest.mark.parametrize(
+    ("word", "checked"), [("", False), (" ", False), ("none", False), ("https", True), ("HTTPS", True), (None, True)]
+)
+def test_host_names_are_checked_but_for_the_words_of_kafka_and_librdkafka(word: str | None, checked: bool) -> None:
+    given = {} if word is None else {"ssl.endpoint.identification.algorithm": word}
+    assert connection_settings(given).get("ssl_check_hostname", True) is checked
+
+
+@pytest.mark.parametrize("word", ["None", "false", "http", "htps", "disabled"])
+def test_a_word_that_nobody_knows_does_not_switch_the_check_off(word: str) -> None:
+    with pytest.raises(UsageError, match="identification"):
+        connection_settings({"ssl.endpoint.identification.algorithm": word})
 
 
 def test_secrets_are_not_in_the_text() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from atonce.client.topic import Kafka
 from atonce.engine.checkpoint import Checkpoint
-from atonce.engine.resume import refuse_recreated, refuse_without_ledger, resume
+from atonce.engine.resume import refuse_recreated, refuse_without_ledger, resume, waits_for_input
 from atonce.errors import LedgerMismatch, RefusedError
 from atonce.ledger.progress import Positions, Progress
 from atonce.sources.kafka import KafkaSource
@@ -82,13 +82,34 @@ def test_the_same_source_read_twice_is_still_ordered(folder: Folder) -> None:
 
 def test_new_pipeline_has_no_plan(folder: Folder) -> None:
     assert folder.checkpoint.planned() is None
-    refuse_without_ledger(folder.checkpoint, "orders")
+    refuse_without_ledger(folder.checkpoint, "orders", {})
 
 
 def test_checkpoint_without_ledger_is_refused(folder: Folder) -> None:
     folder.plan(0, at(5))
     with pytest.raises(LedgerMismatch, match=r"ledger holds nothing.*has planned batch 0.*atonce reset orders"):
-        refuse_without_ledger(folder.checkpoint, "orders")
+        refuse_without_ledger(folder.checkpoint, "orders", {})
+
+
+def test_plan_names_the_logs_it_is_of(folder: Folder) -> None:
+    folder.checkpoint.begin({"t/0": 2})
+    folder.plan(0, json.dumps({"t": {"0": 5}, "@ids": {"t": "old-id"}}))
+    plan = folder.checkpoint.plan("q", 0, False)
+    assert (plan.end, plan.source_ids) == ({"t/0": 5}, {"t": "old-id"})
+    with pytest.raises(LedgerMismatch, match=r"its id is new-id, and the positions {'t/0': 2} belong to old-id"):
+        refuse_without_ledger(folder.checkpoint, "orders", {"t": "new-id"})
+
+
+def test_checkpoint_that_has_read_nothing_yet_needs_no_ledger(folder: Folder) -> None:
+    """A pattern without a topic: a ledger on the input's partitions had no place to stand."""
+    assert not waits_for_input(folder.checkpoint), "nothing began here"
+    folder.checkpoint.begin({})
+    assert waits_for_input(folder.checkpoint)
+    folder.plan(0, "{}")
+    folder.plan(1, at(0))
+    assert waits_for_input(folder.checkpoint), "batch 1 only notes where the partition begins"
+    folder.plan(2, at(5))
+    assert not waits_for_input(folder.checkpoint)
 
 
 def test_missing_checkpoint_is_begun_from_the_ledger(folder: Folder) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -215,3 +216,42 @@ def test_quiet_pipeline_finds_out_that_it_was_replaced(scratch: Path, monkeypatc
         scene.deliver.refresh()
     scene.deliver.refresh()
     assert scene.sink.calls == ["look"]
+
+
+def test_refresh_that_fails_for_the_moment_ends_nothing(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "LOOK_AFTER_S", 0.0)
+    monkeypatch.setattr(delivery, "REFRESH_AFTER_S", 0.0)
+    scene = Scene(scratch, Guarantee.EFFECTIVELY_ONCE)
+    scene.sink.failures["progress -1 2"] = [RetriableError("the coordinator moves")]
+    scene.deliver.refresh()
+    scene.deliver.refresh()
+    assert scene.sink.calls == ["look", "look", "progress -1 2"]
+
+
+def test_retired_delivery_begins_no_batch_and_closes_its_sink_when_nobody_uses_it(scratch: Path) -> None:
+    """Another has claimed the pipeline: whatever this one would still write belongs to an earlier claim."""
+    scene = Scene(scratch, Guarantee.EFFECTIVELY_ONCE)
+    closed: list[str] = []
+    scene.sink.close = lambda: closed.append("closed")  # type: ignore[method-assign]
+
+    def retire_meanwhile(batch: Batch, progress: Progress) -> int:
+        scene.deliver.retire(within_s=0.01)
+        assert not closed, "the batch still runs"
+        return 5
+
+    scene.sink.output_and_progress = retire_meanwhile  # type: ignore[method-assign]
+    scene.deliver(scene.frame, 0)
+    assert closed == ["closed"]
+    with pytest.raises(Stopping):
+        scene.deliver(scene.frame, 1)
+
+
+def test_progress_remembers_its_last_cuts_and_where_the_pipeline_began(scratch: Path) -> None:
+    scene = Scene(scratch, Guarantee.AT_LEAST_ONCE)
+    scene.deliver.recorded = replace(scene.deliver.recorded, first={"t/0": 0}, epochs={"t/0": 4, "gone/0": 2})
+    for batch_id in range(3):
+        scene.deliver(scene.frame, batch_id)
+    recorded = scene.deliver.recorded
+    assert [cut.batch_id for cut in recorded.recent] == [0, 1, 2] and len({cut.digest for cut in recorded.recent}) == 3
+    assert recorded.first == {"t/0": 0}
+    assert recorded.epochs == {"gone/0": 2}, "of what moved, only reading it tells the epoch"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import urllib.request
 
+from atonce.cli.live import log_line
 from atonce.engine.metrics import Numbers, Several, serve
 from atonce.engine.observer import Event, Step
 from atonce.local.ports import free_port
@@ -31,10 +33,19 @@ def test_events_are_counted() -> None:
     assert now.rows_per_s > 0
 
 
+def test_what_was_read_is_added_up_and_stands_in_the_log_line() -> None:
+    numbers = Numbers("orders", "effectively-once")
+    assert "read" not in json.loads(log_line(numbers.snapshot()))
+    read = {"offsets": 12, "records": 9, "control": 2, "aborted": 1, "missing": 0, "gone": 0, "filtered": 3}
+    told(numbers, (Step.DELIVERED, {"rows": 6, "facts": {"read": read}}), (Step.DELIVERED, {"rows": 1}))
+    told(numbers, (Step.DELIVERED, {"rows": 9, "facts": {"read": {"offsets": 9, "records": 9}}}))
+    assert json.loads(log_line(numbers.snapshot()))["read"] == {**read, "offsets": 21, "records": 18}
+
+
 def test_prometheus_reads_them() -> None:
     numbers = Numbers("orders", "at-least-once")
     numbers.lag = 42
-    told(numbers, (Step.PLANNED, {}), (Step.DELIVERED, {"rows": 7}))
+    told(numbers, (Step.PLANNED, {}), (Step.DELIVERED, {"rows": 7, "facts": {"read": {"aborted": 4, "filtered": 2}}}))
     port = free_port()
     server = serve(numbers, f"127.0.0.1:{port}")
     try:
@@ -44,3 +55,5 @@ def test_prometheus_reads_them() -> None:
         server.shutdown()
     assert 'atonce_rows_total{guarantee="at-least-once",pipeline="orders"} 7.0' in text
     assert 'atonce_lag_records{guarantee="at-least-once",pipeline="orders"} 42.0' in text
+    assert 'atonce_read_offsets_total{became="aborted",guarantee="at-least-once",pipeline="orders"} 4.0' in text
+    assert 'atonce_filtered_records_total{guarantee="at-least-once",pipeline="orders"} 2.0' in text

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
+from dataclasses import replace
 
 import pytest
 
 from atonce.client.offsets import Committed, TopicPartition
-from atonce.errors import LedgerMismatch, UsageError
+from atonce.errors import LedgerMismatch, RefusedError, UsageError
 from atonce.ledger.kafka import TOKEN_LIMIT_BYTES, KafkaLedger
-from atonce.ledger.progress import Progress
+from atonce.ledger.progress import REMEMBERED_CUTS, Cut, Progress
 
 INPUT = KafkaLedger(group="orders")
 OUTPUT = KafkaLedger(group="orders", on_topic="out", on_partitions=4)
@@ -28,21 +30,58 @@ def progress(**changes: object) -> Progress:
     return Progress(**{**values, **changes})  # type: ignore[arg-type]
 
 
+def remembering() -> Progress:
+    """As much as a ledger can ever hold."""
+    return progress(
+        epochs={"orders/0": 3},
+        first={"orders/0": 2, "my.topic-x/11": 0},
+        recent=tuple(Cut(batch_id=10**6 + i, digest=f"{i:016x}") for i in range(REMEMBERED_CUTS)),
+    )
+
+
+def scattered(partitions: int, seed: int = 0) -> dict[str, int]:
+    """Positions that no compression makes small."""
+    chance = random.Random(seed)
+    return {f"{chance.randbytes(12).hex()}/{i}": chance.randrange(10**15) for i in range(partitions)}
+
+
 def test_progress_survives_the_way_through_input_offsets() -> None:
-    offsets = INPUT.offsets(progress())
-    assert offsets[TopicPartition("orders", 0)].offset == 10
-    assert INPUT.progress(offsets) == progress()
+    for original in (progress(), remembering()):
+        offsets = INPUT.offsets(original)
+        assert offsets[TopicPartition("orders", 0)].offset == 10
+        assert INPUT.progress(offsets) == original
+    assert offsets[TopicPartition("orders", 0)].leader_epoch == 3
+
+
+def test_token_that_a_newer_version_wrote_is_refused_with_one_line() -> None:
+    for ledger in (INPUT, OUTPUT):
+        newer = {
+            tp: replace(each, metadata=json.dumps({**json.loads(each.metadata), "v": 3}))
+            for tp, each in ledger.offsets(progress()).items()
+        }
+        with pytest.raises(RefusedError, match=r"newer AtOnce \(format 3; this one knows up to 2\).*newer version"):
+            ledger.progress(newer)
+
+
+def test_what_can_be_done_without_is_left_out_before_the_ledger_is_refused() -> None:
+    places = scattered(90)
+    whole = replace(
+        remembering(), positions=places, first={p: at // 7 for p, at in places.items()}, epochs=dict.fromkeys(places, 7)
+    )
+    one = KafkaLedger(group="orders", on_topic="out", on_partitions=1)
+    kept = one.progress(one.offsets(whole))
+    assert kept is not None and kept.positions == places and kept.recent == whole.recent and kept.first is None
 
 
 def test_progress_survives_the_way_through_a_token_on_the_output() -> None:
-    for original in (progress(), progress(positions=None, source_ids={})):
+    for original in (progress(), remembering(), progress(positions=None, source_ids={})):
         offsets = OUTPUT.offsets(original)
         assert set(offsets) == {TopicPartition("out", 0)}
         assert OUTPUT.progress(offsets) == original
 
 
 def test_many_positions_spread_over_several_partitions_of_the_output() -> None:
-    many = progress(positions={f"a-rather-long-topic-name/{i}": i * 10**9 for i in range(200)})
+    many = progress(positions=scattered(200))
     offsets = OUTPUT.offsets(many)
     assert len(offsets) > 1
     assert all(len(each.metadata.encode()) <= TOKEN_LIMIT_BYTES for each in offsets.values())
@@ -51,12 +90,12 @@ def test_many_positions_spread_over_several_partitions_of_the_output() -> None:
 
 def test_too_many_positions_are_refused_with_the_partitions_needed() -> None:
     with pytest.raises(UsageError, match=r"Next: give 'out' \d+ partitions"):
-        OUTPUT.offsets(progress(positions={f"a-rather-long-topic-name/{i}": i * 10**9 for i in range(2000)}))
+        OUTPUT.offsets(progress(positions=scattered(2000)))
 
 
 def test_torn_tokens_are_refused() -> None:
-    offsets = OUTPUT.offsets(progress(positions={f"topic-with-a-name/{i}": 10**9 for i in range(300)}))
-    older = OUTPUT.offsets(progress(positions={f"topic-with-a-name/{i}": 1 for i in range(300)}, sequence=8))
+    offsets = OUTPUT.offsets(progress(positions=scattered(300)))
+    older = OUTPUT.offsets(progress(positions=scattered(300, seed=1), sequence=8))
     offsets[TopicPartition("out", 1)] = older[TopicPartition("out", 1)]
     with pytest.raises(LedgerMismatch, match="out/1"):
         OUTPUT.progress(offsets)

@@ -82,14 +82,45 @@ def test_opaque_batch_that_was_planned_anew_with_other_input_is_refused() -> Non
     delivered = replace(ledger(None, 3), source_ids={COVERS: "three files"})
     same, other = replace(plan(None, None, 3), covers="three files"), replace(plan(None, None, 3), covers="five files")
     assert decide(same, delivered) is Decision.SKIP
-    with pytest.raises(LedgerMismatch, match=r"with other input \(five files\).*\(three files\)"):
+    with pytest.raises(LedgerMismatch, match=r"planned batch 3 anew.*ledger already holds batch 3"):
         decide(other, delivered)
+    remembered = replace(ledger(None, 3), recent=(same.cut(),))
+    assert decide(same, remembered) is Decision.SKIP
+    with pytest.raises(LedgerMismatch, match=r"delivered batch 3 with another cut"):
+        decide(other, remembered)
 
 
-def test_opaque_batch_older_than_the_ledger_is_refused() -> None:
-    """F21: nobody knows what it covers now."""
-    with pytest.raises(LedgerMismatch, match="planned batch 2, but the ledger holds batch 3"):
+def test_opaque_batch_older_than_the_ledger_is_skipped_only_with_the_cut_it_was_delivered_with() -> None:
+    """F21, F35: otherwise nobody knows what it covers now."""
+    with pytest.raises(LedgerMismatch, match="planned batch 2 anew, but the ledger already holds batch 3"):
         decide(plan(None, None, 2), ledger(None, 3))
+    second, third = (replace(plan(None, None, i), covers=f"file {i}") for i in (2, 3))
+    assert decide(second, replace(ledger(None, 3), recent=(second.cut(), third.cut()))) is Decision.SKIP
+    with pytest.raises(LedgerMismatch, match="remembers batches 3 to 3 only"):
+        decide(second, replace(ledger(None, 3), recent=(third.cut(),)))
+
+
+def stateful(start: int, end: int, batch_id: int) -> Plan:
+    return replace(plan({"t/0": start}, {"t/0": end}, batch_id), stateful=True)
+
+
+def test_stateful_batch_is_skipped_only_with_the_cut_it_was_delivered_with() -> None:
+    """F35: run into nothing with another cut, its state would miss what had not come out yet."""
+    delivered = [stateful(0, 5, 0), stateful(5, 9, 1), stateful(9, 12, 2)]
+    recorded = replace(ledger({"t/0": 12}, 2), recent=tuple(each.cut() for each in delivered))
+    assert {decide(each, recorded) for each in delivered} == {Decision.SKIP}
+    with pytest.raises(LedgerMismatch, match=r"planned batch 1 \(.*5.* to .*12.*\) anew.*at .*12.*another cut"):
+        decide(stateful(5, 12, 1), recorded)
+    with pytest.raises(LedgerMismatch, match="remembers batches 2 to 2 only"):
+        decide(delivered[1], replace(recorded, recent=recorded.recent[-1:]))
+    assert decide(replace(stateful(5, 12, 1), stateful=False), recorded) is Decision.SKIP
+
+
+def test_stateful_batch_against_a_ledger_without_memory_is_skipped_if_it_is_the_last() -> None:
+    """A ledger of format 1 knows the end of its last batch, and nothing of those before."""
+    assert decide(stateful(9, 12, 2), ledger({"t/0": 12}, 2)) is Decision.SKIP
+    with pytest.raises(LedgerMismatch, match="remembers only its last batch"):
+        decide(stateful(5, 9, 1), ledger({"t/0": 12}, 2))
 
 
 def test_opaque_batch_of_another_query_is_refused() -> None:

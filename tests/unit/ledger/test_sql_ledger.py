@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from atonce.errors import InvariantError, ReplacedError
-from atonce.ledger.progress import Progress
-from atonce.ledger.sql import SqlLedger, matches
+from atonce.errors import AtOnceError, InvariantError, LedgerMismatch, RefusedError, ReplacedError
+from atonce.ledger.progress import REMEMBERED_CUTS, Cut, Progress
+from atonce.ledger.sql import LedgerMoved, SqlLedger, matches
 
 
 @pytest.fixture
@@ -38,39 +39,46 @@ def at(instance: str, batch_id: int, sequence: int = 0) -> Progress:
     )
 
 
+def record(made: SqlLedger, connection: Any, progress: Progress) -> None:
+    made.advance(connection, progress)
+    made.acknowledged(progress)
+
+
 def test_progress_is_read_back_whole_by_the_next_instance(connection: sqlite3.Connection) -> None:
     first = ledger(connection, "a")
     assert first.claim(connection) is None
-    first.advance(connection, first.numbered(at("a", 3)))
-    recorded = ledger(connection, "b").claim(connection)
-    assert recorded == Progress(
-        instance="b",
-        query_id="q",
-        batch_id=3,
-        positions={"orders/0": 4},
-        source_ids={"orders": "topic-id"},
-        fingerprint="source:1",
-        sequence=1,
+    whole = replace(
+        at("a", 3, 1),
+        epochs={"orders/0": 5},
+        first={"orders/0": 1},
+        recent=tuple(Cut(batch_id=i, digest=f"{i:016x}") for i in range(REMEMBERED_CUTS)),
     )
+    record(first, connection, whole)
+    assert ledger(connection, "b").claim(connection) == replace(whole, instance="b")
 
 
 def test_opaque_positions_stay_none(connection: sqlite3.Connection) -> None:
     first = ledger(connection, "a")
     first.claim(connection)
-    first.advance(connection, Progress(instance="a", query_id="q", batch_id=0, positions=None, sequence=1))
+    for number in (1, 2):
+        record(first, connection, replace(at("a", number, number), positions=None))
     recorded = ledger(connection, "b").claim(connection)
-    assert recorded is not None and recorded.positions is None
+    assert recorded is not None and recorded.positions is None and recorded.sequence == 2
 
 
 def test_zombie_is_fenced_after_epoch_bump(connection: sqlite3.Connection) -> None:
     zombie, owner = ledger(connection, "a"), ledger(connection, "b")
     zombie.claim(connection)
     owner.claim(connection)
+    with pytest.raises(LedgerMoved):
+        zombie.advance(connection, at("a", 0, 1))
     with pytest.raises(ReplacedError, match="taken over by instance b"):
-        zombie.advance(connection, zombie.numbered(at("a", 0)))
+        zombie.answer(connection, at("a", 0, 1))
     with pytest.raises(ReplacedError):
         zombie.reclaim(connection)
-    owner.advance(connection, owner.numbered(at("b", 0)))
+    with pytest.raises(ReplacedError):
+        zombie.check(connection)
+    owner.advance(connection, at("b", 0, 1))
 
 
 def test_reclaim_shuts_out_an_older_hold_of_the_same_instance(connection: sqlite3.Connection) -> None:
@@ -78,18 +86,127 @@ def test_reclaim_shuts_out_an_older_hold_of_the_same_instance(connection: sqlite
     in_doubt, resolving = ledger(connection, "a"), ledger(connection, "a")
     in_doubt.claim(connection)
     resolving.reclaim(connection)
+    with pytest.raises(LedgerMoved):
+        in_doubt.advance(connection, at("a", 0, 1))
     with pytest.raises(InvariantError, match="carries our own id"):
-        in_doubt.advance(connection, in_doubt.numbered(at("a", 0)))
+        in_doubt.answer(connection, at("a", 0, 1))
 
 
 def test_older_progress_never_overwrites_a_newer_one(connection: sqlite3.Connection) -> None:
     """F9, S20."""
     owner = ledger(connection, "a")
     owner.claim(connection)
-    owner.advance(connection, at("a", 7, sequence=8))
-    owner.advance(connection, at("a", 5, sequence=6))
+    record(owner, connection, at("a", 7, sequence=8))
+    assert owner.is_behind(at("a", 5, sequence=6)) and not owner.is_behind(at("a", 8, sequence=9))
+    with pytest.raises(InvariantError, match="number 6 was to be recorded after number 8"):
+        owner.advance(connection, at("a", 5, sequence=6))
     row = owner.read(connection)
     assert row is not None and row.progress.batch_id == 7
+
+
+def test_commit_whose_answer_was_lost_is_recognised_when_it_meets_itself(connection: sqlite3.Connection) -> None:
+    owner = ledger(connection, "a")
+    owner.claim(connection)
+    owner.advance(connection, at("a", 0, 1))
+    with pytest.raises(LedgerMoved):
+        owner.advance(connection, at("a", 0, 1))
+    owner.answer(connection, at("a", 0, 1))
+    record(owner, connection, at("a", 1, 2))
+
+
+def test_database_that_goes_back_under_its_owner_is_noticed_and_both_positions_are_named(
+    connection: sqlite3.Connection,
+) -> None:
+    """F33: the next batch must not land on an older one."""
+    owner = ledger(connection, "a")
+    owner.claim(connection)
+    record(owner, connection, at("a", 0, 1))
+    older = connection.execute("SELECT * FROM atonce_ledger").fetchone()
+    record(owner, connection, at("a", 1, 2))
+    set_back(connection, older)
+    for attempt in (lambda: owner.advance(connection, at("a", 2, 3)), lambda: owner.check(connection)):
+        with pytest.raises(AtOnceError):
+            attempt()
+    both = r'stands at batch 0, \{"orders/0": 1\}.*left at batch 1, \{"orders/0": 2\}'
+    with pytest.raises(LedgerMismatch, match=both):
+        owner.answer(connection, at("a", 2, 3))
+    assert owner.resolve(connection)[1] is not None
+    record(owner, connection, at("a", 1, 2))  # what was read replaces what was remembered, also downwards
+
+
+def test_two_instances_that_got_one_epoch_from_a_restore_cannot_both_commit(connection: sqlite3.Connection) -> None:
+    """F33, F16: the newcomer's claim after a restore gives it the very epoch and sequence that the older one holds."""
+    ledger(connection, "x").claim(connection)
+    older = connection.execute("SELECT * FROM atonce_ledger").fetchone()
+    zombie, owner = ledger(connection, "a"), ledger(connection, "b")
+    zombie.claim(connection)
+    record(zombie, connection, at("a", 0, 1))
+    set_back(connection, older)
+    owner.claim(connection)
+    record(owner, connection, at("b", 5, 1))
+    with pytest.raises(LedgerMoved):
+        zombie.advance(connection, at("a", 1, 2))
+    with pytest.raises(ReplacedError, match="taken over by instance b"):
+        zombie.answer(connection, at("a", 1, 2))
+
+
+def test_database_that_goes_back_to_before_the_claim_is_not_taken_for_a_newer_instance(
+    connection: sqlite3.Connection,
+) -> None:
+    former, owner = ledger(connection, "x"), ledger(connection, "a")
+    former.claim(connection)
+    record(former, connection, at("x", 0, 1))
+    older = connection.execute("SELECT * FROM atonce_ledger").fetchone()
+    owner.claim(connection)
+    record(owner, connection, at("a", 1, 2))
+    set_back(connection, older)
+    with pytest.raises(LedgerMismatch, match="went back to before this instance began") as told:
+        owner.answer(connection, at("a", 2, 3))
+    assert told.value.unclaimed
+
+
+def set_back(connection: sqlite3.Connection, row: Any) -> None:
+    connection.execute("DELETE FROM atonce_ledger")
+    connection.execute(f"INSERT INTO atonce_ledger VALUES ({', '.join('?' * len(row))})", row)
+
+
+def test_table_of_an_older_version_is_carried_over_with_its_rows(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE atonce_ledger (name text PRIMARY KEY, owner_epoch bigint NOT NULL, instance text NOT NULL, "
+        "sequence bigint NOT NULL, query_id text NOT NULL, batch_id bigint NOT NULL, positions text, "
+        "source_ids text NOT NULL, fingerprint text NOT NULL, updated_at text NOT NULL)"
+    )
+    connection.execute(
+        "INSERT INTO atonce_ledger VALUES ('orders', 4, 'x', 9, 'q', 3, '{\"orders/0\": 4}', '{}', 'source:1', '')"
+    )
+    owner = ledger(connection, "a")
+    assert owner.is_older(connection)
+    owner.carry_over(connection)
+    assert not owner.is_older(connection)
+    recorded = owner.claim(connection)
+    assert recorded is not None and (recorded.batch_id, recorded.positions) == (3, {"orders/0": 4})
+    record(owner, connection, replace(at("a", 4, 10), epochs={"orders/0": 1}))
+    row = owner.read(connection)
+    assert row is not None and row.progress.epochs == {"orders/0": 1}
+
+
+def test_details_that_an_older_program_left_behind_are_not_believed(connection: sqlite3.Connection) -> None:
+    owner = ledger(connection, "a")
+    owner.claim(connection)
+    record(owner, connection, replace(at("a", 0, 1), epochs={"orders/0": 1}))
+    connection.execute("UPDATE atonce_ledger SET sequence = 2, batch_id = 1")
+    row = owner.read(connection)
+    assert row is not None and row.progress.epochs == {}
+
+
+def test_row_of_a_newer_version_is_refused_and_left_alone(connection: sqlite3.Connection) -> None:
+    ledger(connection, "x").claim(connection)
+    connection.execute("UPDATE atonce_ledger SET version = 3")
+    connection.execute("BEGIN")
+    with pytest.raises(RefusedError, match=r"newer AtOnce \(format 3; this one knows up to 2\)"):
+        ledger(connection, "a").claim(connection)
+    connection.execute("ROLLBACK")
+    assert connection.execute("SELECT instance, owner_epoch FROM atonce_ledger").fetchone() == ("x", 1)
 
 
 def test_progress_before_a_claim_is_refused(connection: sqlite3.Connection) -> None:
@@ -102,18 +219,10 @@ def test_deleted_row_stops_the_pipeline(connection: sqlite3.Connection) -> None:
     owner = ledger(connection, "a")
     owner.claim(connection)
     connection.execute("DELETE FROM atonce_ledger")
-    with pytest.raises(InvariantError, match="was deleted while it ran"):
-        owner.advance(connection, owner.numbered(at("a", 0)))
-
-
-def test_numbers_grow_and_a_numbered_progress_keeps_its_number(connection: sqlite3.Connection) -> None:
-    owner = ledger(connection, "a")
-    owner.claim(connection)
-    first, second = owner.numbered(at("a", 0)), owner.numbered(at("a", 1))
-    assert (first.sequence, second.sequence) == (1, 2)
-    assert owner.numbered(at("a", 2, sequence=9)).sequence == 9
-    owner.recorded(at("a", 2, sequence=9))
-    assert owner.numbered(at("a", 3, sequence=4)).sequence == 10
+    with pytest.raises(LedgerMoved):
+        owner.advance(connection, at("a", 0, 1))
+    with pytest.raises(LedgerMismatch, match="was deleted while it ran"):
+        owner.answer(connection, at("a", 0, 1))
 
 
 def test_a_commit_in_doubt_is_recognised_by_batch_and_positions() -> None:

@@ -70,12 +70,21 @@ def test_a_whole_file_becomes_a_pipeline(scratch: Path) -> None:
             ("transform: SELECT key, upper(CAST(value AS STRING)) AS value FROM input", "transform: nowhere:fn"),
             r"orders.yaml:4: cannot import 'nowhere'",
         ),
+        (
+            ("name: orders\n", "name: orders\ndeterministic: surely\n"),
+            r"orders.yaml:2: deterministic must be true or false, got 'surely'",
+        ),
         (("name: orders", "name: a/b"), r"orders.yaml:1: 'a/b' is not a pipeline name"),
     ],
 )
 def test_a_mistake_names_its_line_and_what_is_allowed(scratch: Path, change: tuple[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         load(written(scratch, GOOD.replace(*change)))
+
+
+def test_the_word_for_state_is_taken_and_is_no_unless_it_is_said(scratch: Path) -> None:
+    assert not load(written(scratch, GOOD))[0].deterministic
+    assert load(written(scratch, f"{GOOD}deterministic: true\n"))[0].deterministic
 
 
 def test_fingerprint_tells_what_changed_and_not_where_the_cluster_is(scratch: Path) -> None:
@@ -94,6 +103,16 @@ def test_numbers_from_the_environment_are_numbers_and_secrets_stay_text(
     text = GOOD.replace('"kafka.security.protocol": SSL', 'partitions: "${COUNT}", "kafka.sasl.password": "${COUNT}"')
     pipeline, _ = load(written(scratch, text))
     assert (pipeline.sink.partitions, pipeline.sink.config) == (8, {"sasl.password": "8"})
+
+
+def test_secrets_come_from_files(scratch: Path) -> None:
+    text = GOOD.replace('"kafka.security.protocol": SSL', f'"kafka.sasl.password": "${{file:{scratch}/secret}}"')
+    with pytest.raises(UsageError, match=r"orders.yaml:5: the secret file .* cannot be read"):
+        load(written(scratch, text))
+    (scratch / "secret").write_text("open sesame\n")
+    pipeline, _ = load(written(scratch, text))
+    assert pipeline.sink.config == {"sasl.password": "open sesame"}
+    assert "open sesame" not in repr(pipeline) + pipeline.explain() + pipeline.fingerprint()
 
 
 def test_missing_file_is_told(scratch: Path) -> None:

@@ -65,12 +65,33 @@ def test_a_missing_key_column_means_null_keys() -> None:
     assert [(row["key"], row["value"]) for row in rows_of(sealed(blob))] == [(None, b"text"), (None, None)]
 
 
-def test_a_null_timestamp_is_refused_by_row() -> None:
-    rows = pa.RecordBatch.from_pydict(
-        {"value": pa.array([b"a", b"b"]), "timestamp": pa.array([1, None], pa.timestamp("us", tz="UTC"))}
-    )
-    with pytest.raises(UndeliverableRow, match="row 1: `timestamp` is null"):
-        encode(rows, np.zeros(2, np.int32), 1)
+def timed(*times: int | None, kind: pa.DataType | None = None) -> pa.RecordBatch:
+    column = pa.array(times, kind or pa.timestamp("us", tz="UTC"))
+    return pa.RecordBatch.from_pydict({"value": pa.array([b"v"] * len(times)), "timestamp": column})
+
+
+def test_each_record_has_its_own_timestamp_and_the_header_the_first_and_the_largest() -> None:
+    ((_, _, blob),) = encode(timed(5_000_999, 9_000_000, 1_000_000), np.zeros(3, np.int32), 1)
+    assert struct.unpack_from(">qq", blob, 27) == (5_000, 9_000)
+    assert [row["timestamp"].timestamp() for row in rows_of(sealed(blob))] == [5.0, 9.0, 1.0]
+
+
+def test_a_row_without_a_timestamp_has_the_time_of_sending() -> None:
+    ((_, _, blob),) = encode(timed(1_000_000, None), np.zeros(2, np.int32), 1, timestamp_ms=77_000)
+    assert [row["timestamp"].timestamp() for row in rows_of(sealed(blob))] == [1.0, 77.0]
+
+
+@pytest.mark.parametrize(("unit", "ticks"), [("s", 3), ("ms", 3_000), ("us", 3_000_999), ("ns", 3_000_999_999)])
+def test_every_unit_of_timestamps_is_taken(unit: str, ticks: int) -> None:
+    ((_, _, blob),) = encode(timed(ticks, kind=pa.timestamp(unit)), np.zeros(1, np.int32), 1)
+    assert struct.unpack_from(">q", blob, 27) == (3_000,)
+
+
+def test_a_timestamp_before_1970_is_refused_by_row_and_another_type_by_name() -> None:
+    with pytest.raises(UndeliverableRow, match="row 1: `timestamp` is before 1970"):
+        encode(timed(1, -1), np.zeros(2, np.int32), 1)
+    with pytest.raises(UsageError, match="got string"):
+        encode(timed("x", kind=pa.string()), np.zeros(1, np.int32), 1)  # type: ignore[arg-type]
 
 
 def test_no_rows_give_no_blobs() -> None:

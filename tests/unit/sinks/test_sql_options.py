@@ -41,7 +41,17 @@ def test_unreachable_database_is_named_without_its_password() -> None:
         ({"key": "id"}, "belongs to mode"),
         ({"on_error": "ignore"}, "is not one of: stop, dead-letter"),
         ({"dedupe_keep": "7d"}, "belongs to dedupe="),
-        ({"dedupe": "id", "dedupe_keep": "soon"}, "is not an age"),
+        ({"dedupe": "id", "dedupe_keep": "soon"}, "dedupe_keep 'soon' is not an age"),
+        ({"delete": "gone"}, 'delete= belongs to mode="upsert"'),
+        ({"soft_delete": "gone"}, 'soft_delete= belongs to mode="upsert"'),
+        ({"mode": "upsert", "key": "id", "delete": "a", "soft_delete": "b"}, "one of the two"),
+        ({"mode": "upsert", "key": "id", "delete": "id"}, "is also named as key"),
+        ({"mode": "upsert", "key": "id", "deletes_keep": "7d"}, "belongs to delete=, which is not given"),
+        ({"mode": "upsert", "key": "id", "delete": "gone", "deletes_keep": "7d"}, "delete= with order_by="),
+        (
+            {"mode": "upsert", "key": "id", "order_by": "at", "delete": "gone", "deletes_keep": "nan"},
+            "deletes_keep 'nan' is not an age",
+        ),
     ],
 )
 @pytest.mark.parametrize("kind", [Postgres, SQLite])
@@ -65,6 +75,19 @@ def test_every_database_sink_reaches_effectively_once(sink: Any) -> None:
 def test_upsert_and_dedupe_absorb_repetition() -> None:
     assert Postgres(SECRET, "t", mode="upsert", key=["a", "b"]).traits().idempotent
     assert Postgres(SECRET, "t", dedupe="id", dedupe_keep="7d").keep_s == 7 * 86400
+
+
+def test_deletions_are_remembered_for_a_week_unless_told_otherwise() -> None:
+    options = {"mode": "upsert", "key": "id", "order_by": "at", "delete": "gone"}
+    assert Postgres(SECRET, "t", **options).deletes_keep_s == 7 * 86400
+    assert SQLite("out.db", "t", deletes_keep="1h", **options).deletes_keep_s == 3600
+    assert not SQLite("out.db", "t", mode="upsert", key="id", delete="gone").remembers_deletes
+
+
+def test_what_becomes_of_equal_orders_and_of_late_rows_is_said() -> None:
+    needs = " ".join(Postgres(SECRET, "t", mode="upsert", key="id", order_by="at", delete="gone").traits().needs)
+    assert "At equal (at) the larger (topic, partition, offset) wins" in needs
+    assert "later than 7d after a newer deletion" in needs
 
 
 def column(wire: str, sql: str, **more: Any) -> TableColumn:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pytest
 
 from atonce.client.errors import ConnectionLost
 from atonce.errors import DataLossError
-from atonce.sinks.kafka_blobs import Encoder, Targets
+from atonce.sinks.kafka_blobs import Encoder, Targets, TimeLimits
 from atonce.sinks.kafka_tally import SlotTally, check
 
 
@@ -124,3 +126,36 @@ def test_trouble_that_a_retry_cannot_mend_is_told_to_the_driver_and_passing_trou
     assert json.loads(told[-1]["note"]) == {"failed": "atonce.errors.DataLossError: offsets are gone"}
     with pytest.raises(ConnectionLost):
         list(encoder()(fails(ConnectionLost("for a moment"))))
+
+
+def test_records_carry_the_timestamp_column_and_minus_one_is_none() -> None:
+    """-1 is Kafka's own word for a record without a time: read and sent on, it has none either."""
+    times = pa.array([1_000, None, -1], pa.int64())
+    found = [row["data"] for row in blobs(encoder(targets=one_partition()), rows(3, timestamp=times)) if row["data"]]
+    (first, largest) = struct.unpack_from(">qq", found[0], 27)
+    assert first == 1_000
+    assert abs(largest - time.time() * 1000) < 60_000
+
+
+def one_partition(**limits: int) -> Targets:
+    return Targets(partitions={"out": 1}, slots=1, times=TimeLimits(**limits))
+
+
+@pytest.mark.parametrize(
+    ("away_ms", "words"),
+    [(2 * 3600_000, "7199 s after now, and the topic allows 3600 s"), (-30 * 86400_000, "before now, and the topic")],
+)
+def test_a_timestamp_that_the_topic_would_not_take_makes_the_row_undeliverable(away_ms: int, words: str) -> None:
+    targets = one_partition(after_ms=3600_000, before_ms=7 * 86400_000)
+    late = pa.array([None, int(time.time() * 1000) + away_ms - 500], pa.int64())
+    note = json.loads(blobs(encoder(targets=targets), rows(2, timestamp=late))[-1]["note"])
+    assert note["row"] == 1
+    assert words in note["undeliverable"]
+
+
+def test_a_timestamp_before_1970_goes_to_the_dead_letters() -> None:
+    targets = Targets(partitions={"out": 1, "dead": 1}, slots=1)
+    found = blobs(encoder(targets=targets, dead_letter="dead"), rows(3, timestamp=pa.array([1, -5, 2])))
+    assert (records(found, "out"), records(found, "dead")) == (2, 1)
+    dead = next(row["data"] for row in found if row["topic"] == "dead")
+    assert b"before 1970" in dead

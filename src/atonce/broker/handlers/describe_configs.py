@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from atonce.broker.alter import BROKER_RESOURCE, ConfigRefused, find_resource
-from atonce.broker.config import BROKER, TOPIC, Setting, is_shown, text_of
+from atonce.broker.config import BROKER, TOPIC, Kind, Setting, is_shown, text_of
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
 from atonce.broker.pace import paced
@@ -51,13 +51,17 @@ def _in_force(broker: BrokerState, resource: Any) -> Iterable[InForce]:
 
 def _shown(one: InForce, resource_type: int, request: Any) -> dict[str, Any]:
     setting: Setting = one.setting
-    synonyms = [{"name": name, "value": text_of(value), "source": int(source)} for name, value, source in one.synonyms]
+    secret = setting.kind is Kind.PASSWORD
+    synonyms = [
+        {"name": name, "value": None if secret else text_of(value), "source": int(source)}
+        for name, value, source in one.synonyms
+    ]
     return {
         "name": setting.name,
-        "value": text_of(one.value),
+        "value": None if secret else text_of(one.value),
         "read_only": resource_type == BROKER_RESOURCE and not setting.dynamic,
         "config_source": int(one.source),
-        "is_sensitive": False,
+        "is_sensitive": secret,
         "synonyms": synonyms if request.include_synonyms else [],
         "config_type": setting.kind.value,
         "documentation": setting.doc if getattr(request, "include_documentation", False) else None,

@@ -2,7 +2,8 @@
 
 Answers byte ranges of the log, as stored. Waits up to max_wait for min_bytes, and is woken by appends, not by a clock.
 `read_committed` ends at the last stable offset and lists the aborted transactions of the range. Sessions (version 7
-on): see `broker/sessions.py`. Topic ids from version 13 on.
+on): see `broker/sessions.py`. Topic ids from version 13 on. A reader that names the leader epoch of its last record
+(version 12 on) is told where that epoch ends if the log is not the one that it read (KIP-595).
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from atonce.broker.access.guard import split
+from atonce.broker.access.topics import is_forbidden
+from atonce.broker.acls import Operation
 from atonce.broker.context import Context
 from atonce.broker.fetch_wire import FIRST_TOPIC_ID, PartitionData, write_fetch
 from atonce.broker.messages import ErrorCode, milliseconds
 from atonce.broker.pace import paced
 from atonce.broker.partition import Partition
 from atonce.broker.sessions import FetchSessions, Opened, Wanted
-from atonce.log.errors import LogError
-from atonce.log.results import Isolation, ReadResult
+from atonce.log.errors import LogError, OffsetOutOfRange
+from atonce.log.results import EpochEnd, Isolation, ReadResult
 
 if TYPE_CHECKING:
     from atonce.broker.broker import BrokerState
@@ -44,6 +48,7 @@ class Read:
     error: ErrorCode
     result: ReadResult | None = None
     partition: Partition | None = None
+    diverging: EpochEnd | None = None
 
     @property
     def size(self) -> int:
@@ -63,10 +68,17 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     limit = min(max(0, request.max_bytes), broker.settings.number("fetch.max.bytes"))
     limit = min(limit, max(_ALWAYS_BYTES, broker.response_room()))
     isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
-    reads = await _read(broker, opened.wanted, limit, isolation)
+    allowed: list[Wanted] = opened.wanted
+    forbidden: list[Wanted] = []
+    if context.peer.acls is not None:
+        allowed, forbidden = split(
+            opened.wanted, lambda one: not is_forbidden(broker, context, Operation.READ, one.topic)
+        )
+    reads = await _read(broker, allowed, limit, isolation)
     wait_ms = milliseconds(request.max_wait)
-    if wait_ms > 0 and _is_short(reads, request.min_bytes):
-        reads = await _wait(broker, opened.wanted, reads, limit, isolation, request.min_bytes, wait_ms / 1000)
+    if wait_ms > 0 and (allowed or not forbidden) and _is_short(reads, request.min_bytes):
+        reads = await _wait(broker, allowed, reads, limit, isolation, request.min_bytes, wait_ms / 1000)
+    reads += [Read(one, ErrorCode.topic_authorization_failed) for one in forbidden]
     return await _answer(broker, context, opened, reads)
 
 
@@ -117,6 +129,9 @@ def _read_one(broker: BrokerState, one: Wanted, left: int, isolation: Isolation,
         fenced = one.leader_epoch < partition.leader_epoch
         return Read(one, ErrorCode.fenced_leader_epoch if fenced else ErrorCode.unknown_leader_epoch)
     try:
+        if one.last_fetched_epoch >= 0 and (end := _diverged(partition, one)) is not None:
+            result = partition.log.read(partition.log.log_start_offset, 0, isolation=isolation, min_one_batch=False)
+            return Read(one, ErrorCode.none, result, partition, end)
         # A partition that gets no room still says where its log stands.
         size = min(one.max_bytes, left)
         result = partition.log.read(one.fetch_offset, max(0, size), isolation=isolation, min_one_batch=min_one)
@@ -125,9 +140,21 @@ def _read_one(broker: BrokerState, one: Wanted, left: int, isolation: Isolation,
     return Read(one, ErrorCode.none, result, partition)
 
 
+def _diverged(partition: Partition, one: Wanted) -> EpochEnd | None:
+    """Where the reader's last epoch ends here, if that is before what it has read; None if its log is this log."""
+    log, asked = partition.log, one.last_fetched_epoch
+    end = EpochEnd(asked, log.log_end_offset) if asked == partition.leader_epoch else log.epoch_end_offset(asked)
+    if end.end_offset < 0 or end.leader_epoch < 0:
+        raise OffsetOutOfRange(f"{log.directory}: leader epoch {asked} is not known, so its end is not, either")
+    if one.fetch_offset < log.log_start_offset:
+        return None  # out of range, whatever its epoch
+    return end if end.leader_epoch < asked or end.end_offset < one.fetch_offset else None
+
+
 def _is_short(reads: list[Read], min_bytes: int) -> bool:
     """Whether to wait: nothing is wrong, and there is less than was asked for."""
-    return sum(read.size for read in reads) < min_bytes and not any(read.error for read in reads)
+    news = any(read.error or read.diverging for read in reads)
+    return sum(read.size for read in reads) < min_bytes and not news
 
 
 async def _wait(
@@ -195,7 +222,7 @@ async def _answer(broker: BrokerState, context: Context, opened: Opened, reads: 
     total = sum(read.size for read in reads)
     async for read in paced(reads):
         told = _told(read)
-        if opened.incremental and not read.size and read.error is ErrorCode.none and read.wanted.told == told:
+        if opened.incremental and not (read.size or read.error or read.diverging) and read.wanted.told == told:
             continue
         # An error is told again until it is gone: the client may have missed it.
         read.wanted.told = told if read.error is ErrorCode.none else None
@@ -235,6 +262,7 @@ async def _data(broker: BrokerState, read: Read, total: int) -> PartitionData:
         result.log_start_offset,
         result.aborted,
         records,
+        read.diverging,
     )
 
 

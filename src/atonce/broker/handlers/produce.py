@@ -12,6 +12,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from atonce.broker.access.topics import is_forbidden
+from atonce.broker.acls import Operation, Resource
 from atonce.broker.context import Context, Later
 from atonce.broker.messages import ErrorCode, MalformedRequest
 from atonce.broker.partition import Partition
@@ -62,14 +64,25 @@ def parse(version: int, frame: bytes, position: int) -> ProduceRequest:
 async def handle(broker: BrokerState, context: Context, request: ProduceRequest) -> Any:
     if request.acks not in (-1, 0, 1):
         return _all_refused(context, request, ErrorCode.invalid_required_acks)
+    forbidden = frozenset(
+        topic.topic for topic in request.topics if is_forbidden(broker, context, Operation.WRITE, topic.topic)
+    )
     found: list[tuple[str | UUID, list[tuple[PartitionRecords, Partition | None]]]] = [
-        (topic.topic, [(one, _find(broker, topic.topic, one.index)) for one in topic.partitions])
+        (
+            topic.topic,
+            [
+                (one, None if topic.topic in forbidden else _find(broker, topic.topic, one.index))
+                for one in topic.partitions
+            ],
+        )
         for topic in request.topics
     ]
     transactional = _transactional(found)
     guards: Guards = {}
     if transactional:
-        if request.transactional_id is None:
+        if request.transactional_id is None or not context.peer.may(
+            Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id
+        ):
             return _all_refused(context, request, ErrorCode.transactional_id_authorization_failed)
         guards = await _admit(broker, context, request.transactional_id, transactional)
     answers: list[tuple[str | UUID, list[PartitionAnswer]]] = []
@@ -77,6 +90,9 @@ async def handle(broker: BrokerState, context: Context, request: ProduceRequest)
     for topic_key, partitions in found:
         done: list[PartitionAnswer] = []
         answers.append((topic_key, done))
+        if topic_key in forbidden:
+            done += [PartitionAnswer(one.index, ErrorCode.topic_authorization_failed) for one, _ in partitions]
+            continue
         for one, partition in partitions:
             answer, last_offset = _append(broker, context, request, one, partition, guards)
             done.append(answer)

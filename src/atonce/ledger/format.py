@@ -1,0 +1,37 @@
+"""The version of what ledgers and checkpoints of ours hold: an older one is read and carried over, a newer one refused.
+
+1    positions, topic ids, query and batch id
+2    also leader epochs, where the pipeline began, and the last cuts (`Progress.epochs`, `first`, `recent`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from atonce.errors import RefusedError
+from atonce.ledger.progress import Cut
+
+VERSION = 2
+
+
+class NewerFormat(RefusedError):
+    """Written by a newer AtOnce than this one."""
+
+
+def refuse_newer(version: int, what: str) -> None:
+    """`what` names the thing and its place."""
+    if version > VERSION:
+        raise NewerFormat(
+            f"{what} was written by a newer AtOnce (format {version}; this one knows up to {VERSION}). Nothing was "
+            "changed. Next: run the pipeline with the newer version."
+        )
+
+
+def cuts_to(cuts: Sequence[Cut]) -> str:
+    """As short text: a Kafka token has little room."""
+    return ",".join(f"{cut.batch_id}:{cut.digest}" for cut in cuts)
+
+
+def cuts_from(text: str) -> tuple[Cut, ...]:
+    pairs = (part.partition(":") for part in text.split(",") if part)
+    return tuple(Cut(batch_id=int(batch), digest=digest) for batch, _, digest in pairs)

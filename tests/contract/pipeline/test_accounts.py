@@ -1,0 +1,56 @@
+"""Rows account for offsets: a batch says how many it took, how many records it got, and why the rest gave none."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+import atonce
+from atonce.client.admin import create_topic
+from atonce.client.cluster import Cluster
+from atonce.engine.observer import Step
+from atonce.pipeline import COLUMNS
+from tests.contract.pipeline.parts import OUTPUTS, Watcher, produce
+
+
+def aborted(servers: str, topic: str, numbers: range) -> None:
+    """Records of a transaction that was aborted, and the marker that says so."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for i in numbers:
+        producer.produce(topic, value=f"value {i}", partition=0)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+
+
+@pytest.mark.parametrize(("kind", "columns"), [("kafka", "true"), ("kafka", "false"), ("sqlite", "false")])
+def test_batch_says_what_became_of_each_offset(
+    kafka_servers: str, scratch: Path, spark: Any, kind: str, columns: str
+) -> None:
+    name = f"told-{uuid.uuid4().hex[:8]}"
+    with Cluster(kafka_servers) as cluster:
+        create_topic(cluster, name, partitions=2)
+    produce(kafka_servers, name, range(20), partitions=2)
+    aborted(kafka_servers, name, range(100, 107))
+    watcher, output = Watcher(), OUTPUTS[kind](uuid.uuid4().hex[:8], kafka_servers, scratch, "")
+    pipeline = (
+        atonce.Pipeline(name, checkpoint=str(scratch / name), observer=watcher, spark={COLUMNS: columns})
+        .read(atonce.Kafka(name, servers=kafka_servers, options={"minPartitions": "4"}))
+        .transform("SELECT CAST(value AS STRING) AS value FROM input WHERE CAST(value AS STRING) <> 'value 3'")
+        .write(output.sink)
+    )
+    pipeline.run(available_now=True)
+    told = [event.facts.get("read") for event in watcher.events if event.step is Step.DELIVERED]
+    assert told == [{"offsets": 28, "records": 20, "control": 1, "aborted": 7, "missing": 0, "gone": 0, "filtered": 1}]
+    assert len(output.values()) == 19
+
+    produce(kafka_servers, name, range(20, 24), partitions=2)
+    replace(pipeline, observer=(second := Watcher())).run(available_now=True)
+    told = [event.facts.get("read") for event in second.events if event.step is Step.DELIVERED]
+    assert [each["offsets"] for each in told if each] == [4]
