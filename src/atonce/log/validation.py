@@ -1,6 +1,7 @@
-"""What an append must satisfy before a byte is written: headers and checksums, never record by record.
+"""What an append must satisfy before a byte is written: headers, checksums, and for clients every record.
 
-Only a compacted topic has its records looked at, because each of them needs a key.
+A batch with the right checksum may still lie about what is in it; `records/walk.py` looks, compiled. What a compressed
+batch may become is limited, or a few kilobytes would take the memory of the broker.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ from atonce.records.batch import (
     verify,
 )
 from atonce.records.compression import Compression, DecompressionFailed, compress
-from atonce.records.record import decompressed, iter_records
+from atonce.records.record import decompressed
+from atonce.records.walk import PROBLEMS, Walked, walk
 
 PLACE_SIZE = 16
+_LEAST_LIMIT_BYTES = 32 * 1024 * 1024
 
 
 class Incoming(NamedTuple):
@@ -77,11 +80,19 @@ def _accept_batch(
         )
     view = memoryview(buffer)[position : position + header.size]
     if origin is AppendOrigin.CLIENT:
-        _check_client(header, view, config, now_ms)
+        _check_client(header, config)
+        walked = _walk_records(header, view, config)
+        if not config.log_append_time:
+            _check_timestamps(walked, config, now_ms)
+            if walked.most_timestamp != header.max_timestamp:
+                # Kafka puts it right, too: time indexes rely on it.
+                right = header._replace(max_timestamp=walked.most_timestamp)
+                view = memoryview(assemble(right, view[HEADER_SIZE:]))
+                header = read_header(view)
     if config.compression_type != "producer":
         wanted = Compression.named(config.compression_type)
         if wanted != header.compression:
-            header, view = _recompressed(header, view, wanted)
+            header, view = _recompressed(header, view, wanted, config)
             _check_size(header, config)
     if config.log_append_time:
         header, stamped = log_append_timed(view, 0, header, now_ms)
@@ -94,7 +105,7 @@ def _check_size(header: BatchHeader, config: LogConfig) -> None:
         raise MessageTooLarge(f"a batch of {header.size} bytes; max.message.bytes is {config.max_message_bytes}")
 
 
-def _check_client(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int) -> None:
+def _check_client(header: BatchHeader, config: LogConfig) -> None:
     if header.base_offset != 0:
         raise InvalidRecord(f"a batch with base offset {header.base_offset} in a Produce request; a producer says 0")
     if header.is_control:
@@ -112,41 +123,52 @@ def _check_client(header: BatchHeader, batch: memoryview, config: LogConfig, now
         )
     if not header.has_producer and (header.is_transactional or header.base_sequence != NO_SEQUENCE):
         raise InvalidRecord("a transactional or numbered batch without a producer id")
+
+
+def _walk_records(header: BatchHeader, batch: memoryview, config: LogConfig) -> Walked:
     try:
-        header.compression  # noqa: B018 - an unknown codec raises
-        if config.compacts:
-            _check_keys(batch)
+        records = decompressed(batch, header, limit=_most_bytes(config))
     except (InvalidBatch, DecompressionFailed) as error:
         raise InvalidRecord(f"append refused: {error}") from error
-    if not config.log_append_time:
-        _check_timestamps(header, config, now_ms)
+    walked = walk(records, header.record_count, header.base_timestamp)
+    if walked.problem:
+        raise InvalidRecord(
+            f"append refused: record {walked.record} of a batch that says it has {header.record_count}: "
+            f"{PROBLEMS[walked.problem]}"
+        )
+    if config.compacts and walked.null_keys:
+        raise InvalidRecord(f"{walked.null_keys} records of the batch have no key, and the topic is compacted")
+    return walked
 
 
-def _check_keys(batch: memoryview) -> None:
-    for record in iter_records(batch):
-        if record.key is None:
-            raise InvalidBatch(f"record {record.offset} of the batch has no key, and the topic is compacted")
+def _most_bytes(config: LogConfig) -> int:
+    """What may come out of a compressed batch: thirty-two times the largest one, which no real data reaches."""
+    return max(_LEAST_LIMIT_BYTES, 32 * config.max_message_bytes)
 
 
-def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    if header.max_timestamp == NO_TIMESTAMP:
+def _check_timestamps(walked: Walked, config: LogConfig, now_ms: int) -> None:
+    if walked.most_timestamp == NO_TIMESTAMP:
         return
-    if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+    if walked.most_timestamp - now_ms > config.message_timestamp_after_max_ms:
         raise InvalidTimestamp(
-            f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms "
+            f"timestamp {walked.most_timestamp} is more than message.timestamp.after.max.ms "
             f"({config.message_timestamp_after_max_ms}) after now ({now_ms})"
         )
-    if now_ms - header.base_timestamp > config.message_timestamp_before_max_ms:
+    if walked.least_timestamp != NO_TIMESTAMP and (
+        now_ms - walked.least_timestamp > config.message_timestamp_before_max_ms
+    ):
         raise InvalidTimestamp(
-            f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms "
+            f"timestamp {walked.least_timestamp} is more than message.timestamp.before.max.ms "
             f"({config.message_timestamp_before_max_ms}) before now ({now_ms})"
         )
 
 
-def _recompressed(header: BatchHeader, batch: memoryview, wanted: Compression) -> tuple[BatchHeader, memoryview]:
+def _recompressed(
+    header: BatchHeader, batch: memoryview, wanted: Compression, config: LogConfig
+) -> tuple[BatchHeader, memoryview]:
     """The topic's `compression.type` is not the producer's: the same records, packed otherwise."""
     try:
-        records = decompressed(batch, header)
+        records = decompressed(batch, header, limit=_most_bytes(config))
     except DecompressionFailed as error:
         raise InvalidRecord(f"append refused: {error}") from error
     changed = header._replace(attributes=(header.attributes & ~COMPRESSION_MASK) | int(wanted))

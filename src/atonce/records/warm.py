@@ -6,7 +6,13 @@ import importlib
 import sys
 import time
 
-COMPILED = ("atonce.records.headers", "atonce.records.columns", "atonce.records.partitioner", "atonce.records.encode")
+COMPILED = (
+    "atonce.records.headers",
+    "atonce.records.columns",
+    "atonce.records.partitioner",
+    "atonce.records.encode",
+    "atonce.records.walk",
+)
 
 
 def warm() -> float:

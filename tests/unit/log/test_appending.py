@@ -220,7 +220,7 @@ def test_log_append_time_stamps_the_batch_and_its_checksum_holds() -> None:
 
 def test_compacted_topics_refuse_records_without_a_key() -> None:
     log = open_log(LogConfig(cleanup_policy=frozenset({"compact"}), retention_ms=-1))
-    with pytest.raises(InvalidRecord, match="has no key"):
+    with pytest.raises(InvalidRecord, match="have no key"):
         log.append(build_batch([(b"k", b"a"), (None, b"b")], timestamp_ms=NOW, compression=Compression.LZ4))
     log.append(build_batch([(b"k", b"a")], timestamp_ms=NOW, compression=Compression.LZ4))
 
