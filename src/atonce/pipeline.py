@@ -386,14 +386,21 @@ class Pipeline:
 
         kafka = self.source if isinstance(self.source, Kafka) else None
         loaded = unstarted(spark, source_schema(kafka.headers)) if kafka else source.load(spark, None, {})
-        return self._build(hooked=False)(loaded, None)
+        return self._applied(loaded, hooked=False)
+
+    def _applied(self, df: Any, hooked: bool) -> Any:
+        """The transforms; `hooked`: the Arrow function is applied already, inside the source."""
+        if self.arrow is not None and not hooked:
+            df = map_in_arrow(df, _Each(self.arrow), self.arrow_schema)
+        for fn in self.transforms:
+            df = _apply(fn, df)
+        return df
 
     def _build(self, hooked: bool) -> Callable[[Any, Any], Any]:
+        """The transforms, and what is refused of them before anything starts."""
+
         def build(df: Any, _: Any) -> Any:
-            if self.arrow is not None and not hooked:
-                df = map_in_arrow(df, _Each(self.arrow), self.arrow_schema)
-            for fn in self.transforms:
-                df = _apply(fn, df)
+            df = self._applied(df, hooked)
             if df.isStreaming and isinstance(self.sink, TableOptions) and needs_order(self.sink):
                 source, sink = self._parts()
                 refuse_without_order(self.sink, sink.traits().name, source.traits().ordered, df)

@@ -51,6 +51,16 @@ def identity() -> Identity:
     return Identity(name="cuts", instance="i", guarantee=Guarantee.EFFECTIVELY_ONCE)
 
 
+class NoSpark:
+    """Stands for a local session, of which the stores want to know only that it is one."""
+
+    master = "local[2]"
+
+    @property
+    def sparkContext(self) -> NoSpark:
+        return self
+
+
 @dataclass
 class Frames:
     """Stands for a task's connection to the driver."""
@@ -77,7 +87,7 @@ def through_sqlite(names: Sequence[str], table: str, options: dict[str, Any]) ->
         connection = connect_sqlite(":memory:")
         try:
             connection.execute(table.replace("{text}", "TEXT"))
-            store = SqliteStore(sink, identity(), None)
+            store = SqliteStore(sink, identity(), NoSpark())
             for parts in cut:
                 _one_batch_sqlite(store, connection, parts, names)
             return sorted(connection.execute("SELECT * FROM t").fetchall())
@@ -110,7 +120,7 @@ def through_postgres(
     connection.execute(table.replace("{text}", "text").encode())
 
     def run(cut: Cut) -> list[Any]:
-        store = PostgresStore(sink, identity(), None)
+        store = PostgresStore(sink, identity(), NoSpark())
         memory = f"atonce_deleted_{name}"
         there = connection.execute("SELECT to_regclass(%s)", (memory,)).fetchone() != (None,)
         connection.execute(f"TRUNCATE {name}{f', {memory}' if there else ''}".encode())
