@@ -123,7 +123,7 @@ def test_copies_of_a_slow_task_neither_abort_the_batch_nor_double_a_row(
 
 @pytest.mark.timeout(300)
 def test_where_spark_encrypts_driver_and_tasks_of_ours_do_too(embedded: str, scratch: Path) -> None:
-    """And nobody without its secret runs anything in a cluster of ours, nor is the secret on a command line."""
+    """And the cluster's secret, which our drivers prove to know, is on no command line."""
     name = f"encrypted-{uuid.uuid4().hex[:8]}"
     with Cluster(embedded) as cluster:
         create_topic(cluster, name, partitions=2)
