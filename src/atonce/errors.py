@@ -53,8 +53,6 @@ class RefusedError(AtOnceError):
 class LedgerMismatch(RefusedError):
     """The ledger and the checkpoint disagree, or the ledger was moved; both positions are in the message."""
 
-    unclaimed = False
-    """The ledger went back to before this instance's claim: the claim must be made anew, not renewed."""
     sequence = 0
     """The highest number that the refused ledger holds; a reset goes above it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
 from typing import Any
 
 from tests.interop.coordinator_calls import fresh
@@ -13,6 +14,7 @@ from tests.interop.group_calls import GroupCalls
 _OWN_FIELDS = frozenset(
     {"cluster_id", "node_id", "port", "producer_id", "throttle_time", "error_message", "transaction_start_time"}
 )
+_LOADING = "'error_code': '14'"
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -32,8 +34,10 @@ class Script(GroupCalls):
         self._names[value] = word
 
     def note(self, what: str, api_key: int, version: int, **fields: Any) -> Any:
-        answer = self.call(api_key, version, **fields)
-        self.answers.append((f"{what} v{version}", self._plain(answer)))
+        deadline = time.monotonic() + 30
+        while _LOADING in str(plain := self._plain(answer := self.call(api_key, version, **fields))):
+            assert time.monotonic() < deadline, f"{what}: the coordinator still loads after 30 s"
+        self.answers.append((f"{what} v{version}", plain))
         return answer
 
     def _plain(self, value: Any) -> Any:

@@ -21,6 +21,8 @@ from atonce.client.wire import Wire
 from atonce.errors import AtOnceError, UsageError
 
 DEFAULT_TIMEOUT_MS = 30_000
+NO_ID = "00000000-0000-0000-0000-000000000000"
+"""The id of a topic on a cluster that gives none."""
 CONNECT_TIMEOUT_MS = 5_000
 IDLE_WIRES = 8
 

@@ -10,6 +10,7 @@ from typing import Any
 from kafka.protocol.consumer import (
     ListOffsetsRequest,
     OffsetCommitRequest,
+    OffsetDeleteRequest,
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
@@ -301,6 +302,32 @@ def commit(
         raise_for_partitions(answer, offsets, f"committing offsets of group {group!r}")
 
     retry(send, limit_ms=timeout_ms, on_retry=lambda error: cluster.forget_coordinator(group, "group", error))
+
+
+def delete_offsets(
+    cluster: Cluster, group: str, places: Iterable[TopicPartition], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+) -> None:
+    """Let a group forget where it stood on these partitions. Refused while somebody consumes them by that name."""
+    kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    wanted = list(places)
+    topics = [
+        kind(
+            name=topic,
+            partitions=[kind.OffsetDeleteRequestPartition(partition_index=place.partition) for place in members],
+        )
+        for topic, members in by_topic(wanted).items()
+    ]
+
+    def send() -> None:
+        answer = cluster.ask_coordinator(
+            OffsetDeleteRequest(group_id=group, topics=topics), group, timeout_ms=timeout_ms
+        )
+        what = f"deleting offsets of group {group!r}"
+        raise_for(answer.error_code, what)
+        raise_for_partitions(answer, wanted, what)
+
+    if wanted:
+        retry(send, limit_ms=timeout_ms, on_retry=lambda error: cluster.forget_coordinator(group, "group", error))
 
 
 def raise_for_partitions(answer: Any, sent: Iterable[TopicPartition], what: str) -> None:

@@ -20,6 +20,7 @@ from atonce.client.cluster import Cluster
 from atonce.client.errors import (
     LEADER_MOVED,
     WRONG_TOPIC_ID,
+    BrokerRefused,
     Code,
     ConnectionLost,
     TopicMissing,
@@ -109,6 +110,7 @@ class Reader:
             asked = self._advance(located)
             aborted = [(int(a.producer_id), int(a.first_offset)) for a in answer.aborted_transactions or []]
             yield asked, located, aborted
+            self._progress_at = time.monotonic()  # what the consumer took is none of the broker's time
 
     def _advance(self, located: Located) -> int:
         """Past these batches; what comes next is asked for at once. Returns where they were asked for."""
@@ -137,6 +139,12 @@ class Reader:
         code = answer.error_code or (entry.error_code if entry is not None else Code.NONE)
         if answer.throttle_time_ms > 0:
             self._proof = None
+        if code == Code.NONE and entry is not None and entry.preferred_read_replica >= 0 and not entry.records:
+            # Empty, without an error and with the true bound: the leader did not read at all (KIP-392).
+            raise BrokerRefused(
+                f"{where}: the leader sends this client to node {entry.preferred_read_replica} and gives nothing. "
+                "Next: let replica.selector.class of the brokers choose the leader for clients without a rack."
+            )
         if code in (Code.NONE, Code.OFFSET_OUT_OF_RANGE) and entry is not None:
             self._identity.confirmed()
             return entry

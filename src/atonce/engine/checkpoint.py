@@ -95,7 +95,12 @@ class Checkpoint:
                 f"{self.path}/offsets/{batch_id} is missing, so what batch {batch_id} covers is unknown. Nothing was "
                 "delivered. Next: restore the checkpoint, or begin again with `atonce reset`."
             )
-        version, _, *lines = text.splitlines()
+        version, lines = text.partition("\n")[0], text.splitlines()[2:]
+        if not lines or any(line.startswith("{") and not _whole(line) for line in lines):
+            raise LedgerMismatch(
+                f"{self.path}/offsets/{batch_id} is torn, as a power cut leaves it, so what batch {batch_id} covers is "
+                "unknown. Nothing was delivered. Next: restore the checkpoint, or begin again with `atonce reset`."
+            )
         if version != _SPARKS_VERSION:
             raise RefusedError(
                 f"{self.path}/offsets/{batch_id} has version {version!r}; only {_SPARKS_VERSION!r} is understood. "
@@ -126,6 +131,14 @@ class Checkpoint:
         return self.files.move_root(
             f"{name}.before-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{time.time_ns() % 10**6}"
         )
+
+
+def _whole(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def _newest(names: list[str]) -> int | None:

@@ -114,7 +114,8 @@ class Deliverer:
                     look()
             if now - self._last_commit < REFRESH_AFTER_S:
                 return
-            again = replace(self.recorded, sequence=self.recorded.sequence + 1)
+            # Its number is used up, also when the answer is lost.
+            self.recorded = again = replace(self.recorded, sequence=self.recorded.sequence + 1)
             with contextlib.suppress(RetriableError):  # days are left for another try
                 self._sink.progress(again)
                 self._accept(again)
@@ -197,6 +198,8 @@ class Deliverer:
                 return writes
             except Exception as raised:
                 error = of_job(raised)
+                if writes.recorded_first:  # whoever keeps us and calls again must find it recorded
+                    self.recorded = writes.recorded
                 if not isinstance(error, RetriableError) or self._stop.is_set():
                     raise error from raised
                 if writes.given_up:
@@ -244,7 +247,7 @@ class TwoWrites:
         self.rows: int | None = None
         self.written = False
         self.progressed = False
-        self._recorded_first = False
+        self.recorded_first = False
         self.given_up = False
         """Progress was recorded first and the output failed: to repeat it could double rows, so it is lost."""
 
@@ -252,7 +255,7 @@ class TwoWrites:
         if self.written:
             return
         self._tell(Step.OUTPUT_BEGUN, self._batch.plan.batch_id)
-        self.given_up = self._recorded_first
+        self.given_up = self.recorded_first
         self.rows = self._sink.output(self._batch)
         self.given_up, self.written = False, True
         self._tell(Step.OUTPUT_DONE, self._batch.plan.batch_id)
@@ -262,7 +265,7 @@ class TwoWrites:
             return
         self._sink.progress(self._complete(self._progress) if self.written else self._progress)
         self.progressed = True
-        self._recorded_first = not self.written
+        self.recorded_first = not self.written
         self._tell(Step.PROGRESS_DONE, self._batch.plan.batch_id)
 
     def progress_on_timer(self) -> None:

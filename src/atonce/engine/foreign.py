@@ -52,8 +52,10 @@ class ForeignDelivery:
     def close(self) -> None:
         """Returns when what was delivered is visible, and lets go of the connections."""
         if self._open is not None:
-            self._open.settle()
-            self._open.close()
+            try:
+                self._open.settle()
+            finally:
+                self._open.close()
 
     def _claimed(self, spark: Any, batch_id: int) -> Deliverer:
         identity = Identity(name=self.name, instance=self.instance, guarantee=self.guarantee)

@@ -141,7 +141,10 @@ def _from_ledger(checkpoint: Checkpoint, recorded: Progress, name: str) -> Begin
 
 def _agree(checkpoint: Checkpoint, planned: int, recorded: Progress) -> bool:
     """Whether the next batch that Spark will call begins where the ledger ends, or is the ledger's last one."""
-    plan = checkpoint.plan(checkpoint.query_id() or "", planned, stateful=False)
+    try:
+        plan = checkpoint.plan(checkpoint.query_id() or "", planned, stateful=False)
+    except LedgerMismatch:
+        return False  # missing or torn: stateless and ordered, so the ledger alone tells where to begin
     if plan.end is None or plan.start is None or recorded.positions is None:
         return True  # opaque: the batch itself is compared, by its id
     at_end = all(recorded.positions.get(p, 0) == at for p, at in plan.end.items())

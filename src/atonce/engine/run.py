@@ -43,7 +43,7 @@ from atonce.errors import (
 )
 from atonce.guarantee import Guarantee
 from atonce.ledger.progress import Positions, Progress
-from atonce.sinks.contract import Identity, OpenSink, Sink
+from atonce.sinks.contract import Identity, KnowsWhomItReplaced, OpenSink, Sink
 from atonce.sinks.task_errors import in_words, of_job
 from atonce.sources.contract import Source
 
@@ -218,14 +218,13 @@ class Run:
             moved = isinstance(failure, LedgerMismatch)
             if self._deliverer is not None and self._deliverer.delivered:
                 self._moved = 0
-            mendable = isinstance(failure, RetriableError) or (moved and not self._checkpoint.has_state())
+            passing = isinstance(failure, RetriableError | UnreachableError)
+            mendable = passing or (moved and not self._checkpoint.has_state())
             if isinstance(failure, UndeliverableRow):
                 raise self._located(failure)
             if not mendable or len(since) >= _MOST_RESTARTS or (moved and self._moved >= _MOST_MOVES):
                 raise self._in_our_words(failure)
-            if isinstance(failure, LedgerMismatch):
-                self._moved += 1
-                self.identity = replace(self.identity, claimed=not failure.unclaimed)
+            self._moved += moved
             since.append(now)
             self.restarts += 1
             wait_s = min(10.0, 0.2 * 2 ** len(since))
@@ -315,7 +314,8 @@ class Run:
             recorded = self._sink.claim()
         except LedgerMismatch as error:
             raise LedgerMismatch(f"{error} {planned_words(self._checkpoint)}".rstrip()) from None
-        self.identity = replace(self.identity, claimed=True)
+        replaced = self._sink.replaced if isinstance(self._sink, KnowsWhomItReplaced) else None
+        self.identity = replace(self.identity, claimed=True, replaced=replaced)
         if recorded is None:
             waits = waits_for_input(self._checkpoint)
             if not waits:

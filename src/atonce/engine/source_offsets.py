@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from atonce.client.cluster import Cluster, Topic
+from atonce.client.cluster import NO_ID, Cluster, Topic
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
 from atonce.engine.source_options import Bound, SourceOptions
 from atonce.errors import DataLossError, UsageError
 
 log = logging.getLogger(__name__)
 
-NO_ID = "00000000-0000-0000-0000-000000000000"
 """What brokers without topic ids answer."""
 
 

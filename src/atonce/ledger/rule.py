@@ -33,20 +33,42 @@ def decide(plan: Plan, recorded: Progress, *, lags: bool = False) -> Decision:
     # A partition neither side has seen is new and read from its beginning; one the plan starts and the ledger does not
     # know begins where the plan begins. One the ledger knows and the plan does not start would be read from its
     # beginning too: that is an overlap unless the ledger stands at the beginning.
-    ledger = {p: recorded.positions.get(p, plan.start.get(p, 0)) for p in partitions}
+    # That holds only right after the ledger's own batch: a ledger that went back has forgotten the partition.
+    same_query = recorded.query_id == plan.query_id
+    follows = same_query and plan.batch_id == recorded.batch_id + 1
+    unknown = plan.start if follows or lags else {}
+    ledger = {p: recorded.positions.get(p, unknown.get(p, 0)) for p in partitions}
     begins_at_ledger = all(plan.start.get(p, 0) == ledger[p] for p in partitions)
     if all(plan.end.get(p, 0) <= ledger[p] for p in partitions):
         # A batch without input can still have output (a watermark that closes windows): only its id tells it apart.
         empty = begins_at_ledger and plan.batch_id > recorded.batch_id
         if empty and recorded.query_id in ("", plan.query_id):
+            _refuse_other_batch(plan, recorded, follows or not same_query or lags)
             return Decision.RUN
         last = all(plan.end.get(p, 0) == ledger[p] for p in partitions)
         if plan.stateful and not lags and not _same_cut(plan, recorded, last=last):
             raise LedgerMismatch(_cut_anew(plan, recorded))
         return Decision.SKIP
     if begins_at_ledger or (lags and all(plan.start.get(p, 0) >= ledger[p] for p in partitions)):
+        _refuse_other_batch(plan, recorded, follows or not same_query or lags)
         return Decision.RUN
     raise LedgerMismatch(mismatch_text(plan, ledger))
+
+
+def _refuse_other_batch(plan: Plan, recorded: Progress, follows: bool) -> None:
+    """Batches without input leave positions alone, but not state and output: with state the number counts too."""
+    if plan.stateful and not follows:
+        if plan.batch_id <= recorded.batch_id:
+            raise LedgerMismatch(_cut_anew(plan, recorded))
+        raise LedgerMismatch(_missing(plan, recorded))
+
+
+def _missing(plan: Plan, recorded: Progress) -> str:
+    return (
+        f"the ledger holds batch {recorded.batch_id}, but the checkpoint planned batch {plan.batch_id}: "
+        f"batches {recorded.batch_id + 1} to {plan.batch_id - 1} are missing from the output. "
+        "Next: restore the ledger that belongs to this checkpoint, or start over with `atonce reset`."
+    )
 
 
 def _decide_by_batch_id(plan: Plan, recorded: Progress, lags: bool) -> Decision:
@@ -63,11 +85,7 @@ def _decide_by_batch_id(plan: Plan, recorded: Progress, lags: bool) -> Decision:
         raise LedgerMismatch(_cut_anew(plan, recorded))
     if plan.batch_id == recorded.batch_id + 1 or lags:
         return Decision.RUN
-    raise LedgerMismatch(
-        f"the ledger holds batch {recorded.batch_id}, but the checkpoint planned batch {plan.batch_id}: "
-        f"batches {recorded.batch_id + 1} to {plan.batch_id - 1} are missing from the output. "
-        "Next: restore the ledger that belongs to this checkpoint, or start over with `atonce reset`."
-    )
+    raise LedgerMismatch(_missing(plan, recorded))
 
 
 def _same_cut(plan: Plan, recorded: Progress, *, last: bool) -> bool:

@@ -51,10 +51,18 @@ RETURNING """
 _RECLAIM = """
 UPDATE {table} SET owner_epoch = owner_epoch + 1, updated_at = ? WHERE name = ? AND instance = ?
 RETURNING """
+_TAKE_BACK = """
+UPDATE {table} SET owner_epoch = owner_epoch + 1, instance = ?, updated_at = ?
+WHERE name = ? AND instance = ? AND owner_epoch = ?
+RETURNING """
 _ADVANCE = """
 UPDATE {table}
 SET sequence = ?, query_id = ?, batch_id = ?, positions = ?, source_ids = ?, fingerprint = ?, updated_at = ?,
     version = ?, details = ?
+WHERE name = ? AND owner_epoch = ? AND instance = ? AND sequence = ? AND coalesce(positions, '') = ?"""
+
+_MARK = """
+UPDATE {table} SET owner_epoch = owner_epoch + 1, updated_at = ?
 WHERE name = ? AND owner_epoch = ? AND instance = ? AND sequence = ? AND coalesce(positions, '') = ?"""
 
 
@@ -75,13 +83,23 @@ class LedgerRow:
 class SqlLedger:
     """One claim's hold on its pipeline's row. What is read replaces what was remembered, also downwards."""
 
-    def __init__(self, *, name: str, instance: str, table: str = TABLE, placeholder: str = "?") -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        instance: str,
+        table: str = TABLE,
+        placeholder: str = "?",
+        before: tuple[str, int] | None = None,
+    ) -> None:
         self._name = name
         self._instance = instance
         self.table = table
         self._placeholder = placeholder
         self._held: LedgerRow | None = None
-        self._before: tuple[str, int] | None = None
+        self._sent: Progress | None = None
+        """Sent, and not known to be in or out."""
+        self.before = before
         """Instance and owner epoch that our claim replaced: a database that went back shows them again."""
 
     def create(self, connection: Any) -> None:
@@ -107,12 +125,20 @@ class SqlLedger:
         before = self.read(connection)
         row = self._execute(connection, _CLAIM + _COLUMNS, self._name, self._instance, _now()).fetchone()
         found = self._hold(row)
-        self._before = None if before is None else (before.progress.instance, before.owner_epoch)
+        if before is None or before.progress.instance != self._instance:  # else our own claim, its answer lost
+            self.before = None if before is None else (before.progress.instance, before.owner_epoch)
         return None if found.progress.sequence == 0 else found.progress
 
     def reclaim(self, connection: Any) -> Progress:
-        """After an unknown outcome: raise our own epoch, so that a commit in doubt either is in or never will be."""
+        """After an unknown outcome: raise our own epoch, so that a commit in doubt either is in or never will be.
+
+        A row that shows whom we replaced, and nobody since, went back to before our claim: it is taken again.
+        """
         row = self._execute(connection, _RECLAIM + _COLUMNS, _now(), self._name, self._instance).fetchone()
+        if row is None and self.before is not None:
+            row = self._execute(
+                connection, _TAKE_BACK + _COLUMNS, self._instance, _now(), self._name, *self.before
+            ).fetchone()
         if row is None:
             raise self._not_ours(self.read(connection))
         return self._hold(row).progress
@@ -134,16 +160,43 @@ class SqlLedger:
         """Its transaction is known to have committed."""
         if self._held is not None:
             self._held = replace(self._held, progress=progress, positions_text=_positions(progress) or "")
+            self._sent = None
+
+    def mark(self, connection: Any) -> LedgerRow:
+        """In the transaction of output that its progress does not share: a row that goes back with that output."""
+        held = self._held
+        if held is None:
+            raise InvariantError(f"pipeline {self._name}: output before the ledger was claimed")
+        where = (self._name, held.owner_epoch, self._instance, held.progress.sequence, held.positions_text)
+        if self._execute(connection, _MARK, _now(), *where).rowcount != 1:
+            raise LedgerMoved(f"pipeline {self._name}: its row in {self.table} does not stand where it was left")
+        return replace(held, owner_epoch=held.owner_epoch + 1)
+
+    def marked(self, row: LedgerRow) -> None:
+        """The transaction of `mark` is known to have committed."""
+        self._held = row
+
+    def _learn(self, row: LedgerRow | None) -> None:
+        """A commit whose answer was lost is where we left the row, if it is what the row shows."""
+        held, sent = self._held, self._sent
+        ours = row is not None and held is not None and row.owner_epoch == held.owner_epoch
+        if row is not None and ours and sent is not None and matches(row.progress, sent):
+            self._held, self._sent = row, None
 
     def advance(self, connection: Any, progress: Progress) -> None:
         """Record progress, if the row stands exactly where this instance last saw it acknowledged."""
         if self._held is None:
             raise InvariantError(f"pipeline {self._name}: progress was to be recorded before the ledger was claimed")
+        if self._sent is not None:
+            self._learn(self.read(connection))
+            if matches(self._held.progress, progress):
+                raise LedgerMoved(f"pipeline {self._name}: batch {progress.batch_id} is in already")
         if self.is_behind(progress):
             raise InvariantError(
                 f"pipeline {self._name}: progress number {progress.sequence} was to be recorded after number "
                 f"{self._held.progress.sequence}. Nothing of it is recorded. Next: start the pipeline again."
             )
+        self._sent = progress
         done = self._execute(
             connection,
             _ADVANCE,
@@ -175,7 +228,9 @@ class SqlLedger:
 
     def check(self, connection: Any) -> None:
         """The row still stands where this instance left it; else the error that says who moved it."""
-        row, held = self.read(connection), self._held
+        row = self.read(connection)
+        self._learn(row)
+        held = self._held
         if row is None or held is None or _place(row) != _place(held):
             raise self._not_ours(row)
 
@@ -196,15 +251,14 @@ class SqlLedger:
             )
         ours = self._held.owner_epoch if self._held else 0
         if row.progress.instance != self._instance:
-            if self._before is not None and (row.progress.instance, row.owner_epoch) == self._before:
-                back = LedgerMismatch(
+            if (row.progress.instance, row.owner_epoch) == self.before:
+                return LedgerMismatch(
                     f"the database of {self._name} went back to before this instance began: {self._found(row)}"
                     f"{_left_at(self._held)}. Nothing was delivered on top of it."
                 )
-                back.unclaimed = True
-                return back
+            back = ", or the database went back to before this one began" if row.owner_epoch < ours else ""
             return ReplacedError(
-                f"pipeline {self._name} was taken over by instance {row.progress.instance} (owner epoch "
+                f"pipeline {self._name} was taken over by instance {row.progress.instance}{back} (owner epoch "
                 f"{row.owner_epoch}, ours was {ours}). This instance, {self._instance}, delivers nothing more."
             )
         if row.owner_epoch > ours:

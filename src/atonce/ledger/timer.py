@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from atonce.errors import AtOnceError, RetriableError
+from atonce.errors import RetriableError
 from atonce.ledger.progress import Progress
 
 AUTO_COMMIT_INTERVAL_S = 5.0
@@ -21,7 +21,7 @@ class TimedCommits:
         self._waiting: list[Progress] = []
         self._done = -1
         self._closing = threading.Event()
-        self.failure: AtOnceError | None = None
+        self.failure: Exception | None = None
         self._thread: threading.Thread | None = None
 
     def submit(self, progress: Progress) -> None:
@@ -59,6 +59,6 @@ class TimedCommits:
         while not self._closing.wait(self._interval_s):
             try:
                 self.tick()
-            except AtOnceError as error:
+            except Exception as error:
                 self.failure = error  # raised to the pipeline with its next batch
                 return

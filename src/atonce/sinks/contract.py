@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from atonce.guarantee import Guarantee, SinkTraits
 from atonce.ledger.progress import Plan, Progress
@@ -52,6 +52,8 @@ class Identity:
     """Fresh for every driver process."""
     claimed: bool = False
     """This instance has held the pipeline before: it may renew its claim, and never take it back from a newer one."""
+    replaced: tuple[str, int] | None = None
+    """Whom its first claim replaced, and at which epoch: a store that shows them again went back to before it."""
     guarantee: Guarantee
     fingerprint: str = ""
     input_servers: str | None = None
@@ -105,6 +107,14 @@ class OpenSink(Protocol):
     def settle(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class KnowsWhomItReplaced(Protocol):
+    """An open sink whose store may go back to before the claim."""
+
+    @property
+    def replaced(self) -> tuple[str, int] | None: ...
 
 
 class Sink(Protocol):

@@ -121,6 +121,8 @@ class KafkaOpenSink:
         with self._lock:
             if self._owner.in_doubt(progress) and self._owner.resolve():
                 return None
+            if self._owner.holds(progress):
+                return None
             return self._in_one_transaction(batch, progress)
 
     def settle(self) -> None:

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from atonce.client.cluster import Cluster
-from atonce.client.errors import FencedError
-from atonce.client.offsets import committed
+from atonce.client.errors import FencedError, TopicMissing
+from atonce.client.offsets import committed, delete_offsets
 from atonce.client.transaction import Transaction
 from atonce.errors import (
     AtOnceError,
@@ -89,7 +89,14 @@ class Owner:
 
     def check_claim(self) -> None:
         """`ReplacedError` if the ledger carries another instance's id, `LedgerMismatch` if it was moved."""
-        self._refuse_moved(self.read())
+        recorded = self.read()
+        if self._in_doubt is None or recorded is None or not _same(recorded, self._in_doubt):
+            self._refuse_moved(recorded)
+        self._check_claim(recorded)
+
+    def holds(self, progress: Progress) -> bool:
+        """This very batch is acknowledged: whoever asks for it again was not told."""
+        return self._acknowledged is not None and _same(self._acknowledged, progress)
 
     def look(self) -> None:
         """Begin to read the ledger for the next commit, so that it need not wait for the answer."""
@@ -116,7 +123,7 @@ class Owner:
         self._compare()
         self._in_doubt = progress
         try:
-            self._commit(progress, before_end)
+            progress = self._commit(progress, before_end)
         except (FencedError, RetriableError) as error:
             if not self.resolve():
                 raise AttemptAborted(
@@ -127,6 +134,8 @@ class Owner:
         except BaseException:
             self._in_doubt = None  # the offsets were refused, so the end was not sent
             raise
+        if self._foreign:
+            self._forget_strays(progress)
         self._open, self._in_doubt, self._acknowledged, self._foreign = False, None, progress, False
 
     def abort(self) -> None:
@@ -159,11 +168,32 @@ class Owner:
         self._refuse_moved(recorded)
         return False
 
-    def _commit(self, progress: Progress, before_end: Callable[[], None] | None = None) -> None:
-        self.transaction.commit_offsets(self._identity.name, self._ledger.offsets(progress))
+    def _forget_strays(self, progress: Progress) -> None:
+        """What others wrote beside the places that a reset has just written: it would be refused at every start."""
+        held = committed(self._cluster, self._identity.name, require_stable=True)
+        delete_offsets(self._cluster, self._identity.name, set(held) - set(self._ledger.offsets(progress)))
+
+    def _commit(self, progress: Progress, before_end: Callable[[], None] | None = None) -> Progress:
+        """Returns what was written, which is less where a topic is gone."""
+        try:
+            self.transaction.commit_offsets(self._identity.name, self._ledger.offsets(progress))
+        except TopicMissing:
+            progress = self._without_what_is_gone(progress)
+            self.transaction.commit_offsets(self._identity.name, self._ledger.offsets(progress))
         if before_end is not None:
             before_end()
         self.transaction.end(commit=True)
+        return progress
+
+    def _without_what_is_gone(self, progress: Progress) -> Progress:
+        """A topic that is gone, as fail_on_data_loss: false allows, has no place for an offset any more."""
+        gone = {
+            place.topic
+            for place in self._ledger.offsets(progress)
+            if self._cluster.topic(place.topic, refresh=True) is None
+        }
+        kept = {p: at for p, at in (progress.positions or {}).items() if p.rpartition("/")[0] not in gone}
+        return replace(progress, positions=kept) if kept else progress
 
     def _renew(self) -> Progress | None:
         """After being fenced: stop if another instance holds the claim, else take a new epoch. Returns the ledger."""

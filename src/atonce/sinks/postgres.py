@@ -133,6 +133,10 @@ class Postgres(TableOptions):
         from atonce.sinks.sql_delivery import OpenSqlSink
 
         ledger = SqlLedger(
-            name=identity.name, instance=identity.instance, table=beside(self.table, TABLE), placeholder="%s"
+            name=identity.name,
+            instance=identity.instance,
+            table=beside(self.table, TABLE),
+            placeholder="%s",
+            before=identity.replaced,
         )
         return OpenSqlSink(identity, PostgresStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)

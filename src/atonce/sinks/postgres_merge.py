@@ -54,7 +54,7 @@ def staged_between(target: Target, first: int, size: int) -> str:
     number = f"{TASK_COLUMN}, {ROW_COLUMN}"
     return (
         f"({number}) IN (SELECT {number} FROM {target.staging} "
-        f"ORDER BY {order_of(target, 'ASC')} OFFSET {first} LIMIT {size})"
+        f"ORDER BY {number if target.sink.mode == 'upsert' else order_of(target, 'ASC')} OFFSET {first} LIMIT {size})"
     )
 
 
@@ -135,7 +135,7 @@ def _fresh(target: Target, rows: str) -> tuple[list[str], str]:
 
 
 def _upsert(target: Target, cast: str, rows: str) -> str:
-    names = [c.name for c in target.columns if c.name not in target.sink.keys]
+    names = [c.name for c in target.columns if c.name not in target.sink.keys or (c.collation and target.orders)]
     change = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in names)
     into = f"INSERT INTO {target.table} AS stored ({target.names}) SELECT {cast} FROM {rows}"
     key = ", ".join(quoted(c.name) for c in target.keys)

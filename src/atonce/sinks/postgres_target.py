@@ -81,7 +81,9 @@ class Target:
     @property
     def others(self) -> tuple[Column, ...]:
         """The columns that are neither key nor order."""
-        taken = {c.name for c in (*self.keys, *self.orders, *self.ties)} | {self.sink.flag}
+        # Keys that are alike and not the same ('a' and 'A' under some collations) are compared as other columns are.
+        keys = (column for column in self.keys if not column.collation)
+        taken = {column.name for column in (*keys, *self.orders, *self.ties)} | {self.sink.flag}
         return tuple(column for column in self.columns if column.name not in taken)
 
     @property

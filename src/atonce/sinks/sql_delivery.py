@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from atonce.errors import AttemptAborted, OutcomeUnknown, RetriableError, UndeliverableRow
+from atonce.guarantee import Guarantee
 from atonce.ledger.progress import Plan, Progress
-from atonce.ledger.sql import LedgerMoved, SqlLedger, matches
+from atonce.ledger.sql import LedgerMoved, LedgerRow, SqlLedger, matches
 from atonce.ledger.timer import AUTO_COMMIT_INTERVAL_S, TimedCommits
 from atonce.sinks.contract import Batch, Identity, Moment
 
@@ -93,14 +94,36 @@ class OpenSqlSink:
             recorded = self._until_answered(work)
             self._claimed = True
             self._doubt = None
-            return recorded
+            return recorded if recorded is not None and recorded.sequence > 0 else None
+
+    @property
+    def replaced(self) -> tuple[str, int] | None:
+        return self._ledger.before
 
     def check_claim(self) -> None:
         with self._recording:
             self._transaction(self._ledger.check)
 
     def output(self, batch: Batch) -> int | None:
-        return self._transaction(lambda connection: self._store.write(connection, batch))
+        if self._identity.guarantee is Guarantee.NONE:
+            return self._transaction(lambda connection: self._store.write(connection, batch))
+
+        def work(connection: Any) -> tuple[int, LedgerRow]:
+            return self._store.write(connection, batch), self._ledger.mark(connection)
+
+        with self._recording:
+            try:
+                rows, marked = self._transaction(work)
+            except LedgerMoved:
+                self._until_answered(self._ledger.check)
+                raise
+            except OutcomeUnknown:
+                went_back = self._until_answered(self._ledger.resolve)[1]
+                if went_back is not None:
+                    raise went_back from None
+                raise
+            self._ledger.marked(marked)
+            return rows
 
     def progress(self, progress: Progress) -> None:
         with self._recording:

@@ -104,5 +104,5 @@ class SQLite(TableOptions):
         from atonce.sinks.sql_delivery import OpenSqlSink
         from atonce.sinks.sqlite_store import SqliteStore
 
-        ledger = SqlLedger(name=identity.name, instance=identity.instance)
+        ledger = SqlLedger(name=identity.name, instance=identity.instance, before=identity.replaced)
         return OpenSqlSink(identity, SqliteStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)

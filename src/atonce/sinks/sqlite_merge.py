@@ -122,7 +122,7 @@ def remember_seen(target: SqliteTarget) -> str:
 
 def _on_conflict(target: SqliteTarget) -> str:
     keys = listed(target.sink.keys)
-    names = [name for name in target.written if name not in target.sink.keys]
+    names = [name for name in target.written if name not in target.sink.keys or name in target.others]
     if not names:
         return f"ON CONFLICT ({keys}) DO NOTHING"
     change = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in names)

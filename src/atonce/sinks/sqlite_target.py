@@ -85,7 +85,9 @@ class SqliteTarget:
     @property
     def others(self) -> tuple[str, ...]:
         """The columns that are neither key nor order."""
-        taken = {*self.sink.keys, *self.places, self.sink.flag}
+        # Keys that are alike and not the same ('a' and 'A' under NOCASE) are compared as other columns are.
+        same = {key for key in self.sink.keys if self.collations.get(key, "BINARY") == "BINARY"}
+        taken = {*same, *self.places, self.sink.flag}
         return tuple(name for name in self.written if name not in taken)
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atonce.client.cluster import Cluster
+from atonce.client.cluster import NO_ID, Cluster
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, epoch_ends, list_offsets
 from atonce.client.topic import Kafka
 from atonce.errors import DataLossError, UsageError
@@ -62,7 +62,8 @@ class KafkaSource:
 
     def source_ids(self) -> dict[str, str]:
         with self._cluster() as cluster:
-            return {name: found.id for name in self._topics(cluster) if (found := cluster.topic(name)) is not None}
+            found = {name: cluster.topic(name) for name in self._topics(cluster)}
+            return {name: topic.id for name, topic in found.items() if topic is not None and topic.id != NO_ID}
 
     def refuse_cut(self, positions: Positions, epochs: Positions) -> None:
         """`DataLossError` if a log no longer holds what was read of it: the leader epoch of the record before a

@@ -69,6 +69,7 @@ def test_ledger_that_went_back_is_refused_with_both_positions_and_nothing_lands_
     pipeline.record(owner, pipeline.at("a", 0, 1))
     older = committed(pipeline.cluster, pipeline.name)
     pipeline.record(owner, pipeline.at("a", 1, 2))
+    assert committed(pipeline.cluster, pipeline.name) != older, "asked until the transaction's markers are written"
     commit(pipeline.cluster, pipeline.name, older)
     both = rf"stands at batch 0, .*/0': 10.*left at batch 1, .*/0': 20.*atonce reset {pipeline.name}"
     with pytest.raises(LedgerMismatch, match=both):
@@ -84,6 +85,7 @@ def test_offsets_that_a_tool_writes_under_a_running_pipeline_are_refused_until_a
     owner = pipeline.owner("a")
     owner.claim()
     pipeline.record(owner, pipeline.at("a", 0, 7))
+    assert committed(pipeline.cluster, pipeline.name)
     commit(pipeline.cluster, pipeline.name, {TopicPartition(pipeline.name, 0): Committed(offset=3)})
     with pytest.raises(LedgerMismatch, match=r"/0 at 3"):
         pipeline.record(owner, pipeline.at("a", 1, 8))
@@ -92,6 +94,43 @@ def test_offsets_that_a_tool_writes_under_a_running_pipeline_are_refused_until_a
         reset.claim()
     pipeline.record(reset, pipeline.at("r", 4, 9))
     assert pipeline.owner("b").claim() is not None
+
+
+def test_reset_forgets_what_others_wrote_beside_the_places_that_it_writes(pipeline: Pipeline) -> None:
+    """A consumer that used the pipeline's name on another topic: the reset says where to begin, and the rest must go."""
+    other = f"{pipeline.name}-other"
+    create_topic(pipeline.cluster, other, partitions=1)
+    owner = pipeline.owner("a")
+    owner.claim()
+    pipeline.record(owner, pipeline.at("a", 0, 1))
+    assert committed(pipeline.cluster, pipeline.name)
+    commit(pipeline.cluster, pipeline.name, {TopicPartition(other, 0): Committed(offset=3)})
+    reset = pipeline.owner("r")
+    with pytest.raises(LedgerMismatch, match=rf"{other}/0 at 3"):
+        reset.claim()
+    pipeline.record(reset, pipeline.at("r", 4, 9))
+    taken = pipeline.owner("b").claim()
+    assert taken is not None and taken.batch_id == 4
+
+
+def test_topic_that_is_gone_does_not_keep_the_others_from_being_recorded(pipeline: Pipeline) -> None:
+    """fail_on_data_loss: false, and one topic of a pattern was deleted."""
+    owner = pipeline.owner("a")
+    owner.claim()
+    pipeline.record(owner, pipeline.at("a", 0, 1))
+    with_gone = pipeline.at("a", 1, 2)
+    with_gone = replace(with_gone, positions={**(with_gone.positions or {}), f"{pipeline.name}-gone/0": 7})
+    pipeline.record(owner, with_gone)
+    pipeline.record(owner, replace(with_gone, batch_id=2, sequence=3))
+    taken = pipeline.owner("b").claim()
+    assert taken is not None and taken.positions == {f"{pipeline.name}/0": 20}
+
+
+def test_batch_that_is_acknowledged_is_known_to_be_in(pipeline: Pipeline) -> None:
+    owner = pipeline.owner("a")
+    owner.claim()
+    pipeline.record(owner, pipeline.at("a", 0, 1))
+    assert owner.holds(pipeline.at("a", 0, 1)) and not owner.holds(pipeline.at("a", 1, 2))
 
 
 def test_group_that_was_deleted_under_a_running_pipeline_is_refused(pipeline: Pipeline) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atonce.errors import AttemptAborted, InvariantError, OutcomeUnknown, ReplacedError
+from atonce.errors import AttemptAborted, InvariantError, LedgerMismatch, OutcomeUnknown, ReplacedError
 from atonce.guarantee import ORDERS, Guarantee
 from tests.contract.sinks.database import Crash, Database, batch, crash_at, identity, progress
 
@@ -256,4 +256,39 @@ def test_what_a_sink_tells_of_a_commit_in_doubt_says_why(
     sink.output_and_progress(made, progress(who, 0))
     assert ("retrying", {"why": "a commit's outcome is unknown; asking the ledger"}) in told
     assert database.ids(table) == list(range(10))
+    sink.close()
+
+
+@pytest.mark.parametrize("level", [Guarantee.AT_MOST_ONCE, Guarantee.AT_LEAST_ONCE])
+def test_failover_between_the_two_writes_neither_loses_nor_doubles_what_the_level_forbids(
+    database: Database, table: str, ten: Callable[[int], Any], level: Guarantee
+) -> None:
+    """F33: the copy lacks just the first of the two transactions."""
+    who = identity(table, level)
+    sink = database.sink(table).open(who, ten(0).sparkSession)
+    sink.claim()
+    sink.progress(progress(who, 0))
+    sink.output(batch(ten(0), 0))
+    sink.progress(progress(who, 1))
+    columns = (
+        "owner_epoch, instance, sequence, query_id, batch_id, positions, source_ids, fingerprint, version, details"
+    )
+    kept = database.rows(f"SELECT {columns} FROM atonce_ledger WHERE name = '{table}'")[0]
+
+    def lose_the_last_transaction() -> None:
+        values = ", ".join(f"{column} = {value!r}" for column, value in zip(columns.split(", "), kept, strict=True))
+        database.run(f"UPDATE atonce_ledger SET {values} WHERE name = '{table}'")
+        database.run(f"DELETE FROM {table} WHERE id >= 20")
+
+    first, second = (
+        (lambda: sink.progress(progress(who, 2)), lambda: sink.output(batch(ten(2), 2)))
+        if level is Guarantee.AT_MOST_ONCE
+        else (lambda: sink.output(batch(ten(2), 2)), lambda: sink.progress(progress(who, 2)))
+    )
+    first()
+    lose_the_last_transaction()
+    with pytest.raises(LedgerMismatch, match="went back"):
+        second()
+    assert database.ids(table) == list(range(10))
+    assert database.ledger(table)[0] == 1
     sink.close()

@@ -116,6 +116,23 @@ def test_stateful_batch_is_skipped_only_with_the_cut_it_was_delivered_with() -> 
     assert decide(replace(stateful(5, 12, 1), stateful=False), recorded) is Decision.SKIP
 
 
+def test_partition_that_a_ledger_which_went_back_has_forgotten_is_not_taken_for_a_new_one() -> None:
+    """F33: nine batches ago it had not been found yet; what was delivered of it since went back, too."""
+    later = plan({"t/0": 10, "t/1": 50}, {"t/0": 10, "t/1": 60}, batch_id=9)
+    with pytest.raises(LedgerMismatch, match="t/1: ledger 0, batch 50 to 60"):
+        decide(later, ledger({"t/0": 10}, 3))
+    assert decide(replace(later, batch_id=4), ledger({"t/0": 10}, 3)) is Decision.RUN
+
+
+def test_stateful_batch_runs_only_right_after_the_last_one() -> None:
+    """F33, F35: a batch without input that closed windows leaves positions alone, and is missing or there all the same."""
+    with pytest.raises(LedgerMismatch, match="batches 6 to 6 are missing"):
+        decide(stateful(9, 12, 7), ledger({"t/0": 9}, 5))
+    with pytest.raises(LedgerMismatch, match=r"planned batch 6 .* anew"):
+        decide(stateful(9, 12, 6), ledger({"t/0": 9}, 6))
+    assert decide(stateful(9, 12, 7), ledger({"t/0": 9}, 6)) is Decision.RUN
+
+
 def test_stateful_batch_against_a_ledger_without_memory_is_skipped_if_it_is_the_last() -> None:
     """A ledger of format 1 knows the end of its last batch, and nothing of those before."""
     assert decide(stateful(9, 12, 2), ledger({"t/0": 12}, 2)) is Decision.SKIP

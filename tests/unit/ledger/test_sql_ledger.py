@@ -160,9 +160,55 @@ def test_database_that_goes_back_to_before_the_claim_is_not_taken_for_a_newer_in
     owner.claim(connection)
     record(owner, connection, at("a", 1, 2))
     set_back(connection, older)
-    with pytest.raises(LedgerMismatch, match="went back to before this instance began") as told:
+    with pytest.raises(LedgerMismatch, match="went back to before this instance began"):
         owner.answer(connection, at("a", 2, 3))
-    assert told.value.unclaimed
+    again = SqlLedger(name="orders", instance="a", before=owner.before)
+    assert again.reclaim(connection) == replace(at("x", 0, 1), instance="a")
+    with pytest.raises(LedgerMoved):
+        former.advance(connection, at("x", 1, 2))
+
+
+def test_claim_that_a_newcomer_made_after_the_database_went_back_is_not_taken_from_it(
+    connection: sqlite3.Connection,
+) -> None:
+    ledger(connection, "x").claim(connection)
+    older = connection.execute("SELECT * FROM atonce_ledger").fetchone()
+    owner = ledger(connection, "a")
+    owner.claim(connection)
+    set_back(connection, older)
+    ledger(connection, "b").claim(connection)
+    with pytest.raises(ReplacedError, match="instance b"):
+        SqlLedger(name="orders", instance="a", before=owner.before).reclaim(connection)
+
+
+def test_output_whose_progress_comes_apart_marks_the_row_so_that_both_go_back_together(
+    connection: sqlite3.Connection,
+) -> None:
+    """F33: at-least-once and at-most-once write output and progress in two transactions, and one of them may be lost."""
+    owner = ledger(connection, "a")
+    owner.claim(connection)
+    record(owner, connection, at("a", 0, 1))
+    older = connection.execute("SELECT * FROM atonce_ledger").fetchone()
+    owner.marked(owner.mark(connection))
+    set_back(connection, older)
+    with pytest.raises(LedgerMoved):
+        owner.advance(connection, at("a", 1, 2))
+    with pytest.raises(LedgerMismatch, match="went back"):
+        owner.answer(connection, at("a", 1, 2))
+
+
+def test_commit_whose_answer_was_lost_is_not_taken_for_a_database_that_went_back(
+    connection: sqlite3.Connection,
+) -> None:
+    """The timer of level none, and the refresh of quiet times, go on with something newer."""
+    owner = ledger(connection, "a")
+    owner.claim(connection)
+    owner.advance(connection, at("a", 0, 1))  # in, and nobody was told
+    owner.check(connection)
+    owner.advance(connection, at("a", 1, 2))
+    record(owner, connection, at("a", 2, 3))
+    row = owner.read(connection)
+    assert row is not None and row.progress.batch_id == 2
 
 
 def set_back(connection: sqlite3.Connection, row: Any) -> None:
