@@ -125,7 +125,7 @@ class Wire:
         body = frame[5:] if response_class.flexible_version_q(request.API_VERSION) else frame[4:]
         try:
             return response_class.decode(body)
-        except (ValueError, struct.error, IndexError) as error:
+        except (ValueError, struct.error, IndexError, AssertionError) as error:
             self.close()
             raise BrokerRefused(f"node {self.node} sent a {response_class.name} that cannot be read: {error}") from None
 

@@ -15,12 +15,19 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from atonce.errors import UnreachableError, UsageError
+from atonce.errors import RefusedError, UnreachableError, UsageError
 from atonce.local.birth import birth_ns
 from atonce.sources.table_database import Condition, ReadColumn, TableRef, quoted, wanted_columns
 
 _NOT_SQL = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _ROWS_PER_BATCH = 50_000
+_KINDS: dict[str, tuple[Any, Any]] = {
+    "bigint": (pa.int64(), int),
+    "double": (pa.float64(), (int, float)),
+    "binary": (pa.binary(), bytes),
+    "string": (pa.string(), str),
+}
+"""Spark's type → Arrow's, and the Python types whose values it holds."""
 
 
 class SqliteTable:
@@ -147,14 +154,18 @@ def _spark_type(declared: str) -> str:
 
 
 def _array(values: tuple[Any, ...], column: ReadColumn) -> Any:
-    kinds = {"bigint": pa.int64(), "double": pa.float64(), "binary": pa.binary(), "string": pa.string()}
-    try:
-        return pa.array(values, kinds[column.spark])
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        if column.spark != "string":
-            raise
-        # A column without a declared type may hold anything; what is not text is written as text.
-        return pa.array([v if v is None or isinstance(v, str) else _text(v) for v in values], pa.string())
+    kind, fits = _KINDS[column.spark]
+    # SQLite keeps what does not fit a column's type as it is, and Arrow would cut 1.5 to 1 without a word.
+    odd = next((value for value in values if value is not None and not isinstance(value, fits)), None)
+    if odd is None:
+        return pa.array(values, kind)
+    if column.spark != "string":
+        raise RefusedError(
+            f"column {column.name} holds {odd!r}, which is no {column.spark}, so nothing was read. Next: correct the "
+            "row, or name the columns to read."
+        )
+    # A column without a declared type may hold anything; what is not text is written as text.
+    return pa.array([v if v is None or isinstance(v, str) else _text(v) for v in values], pa.string())
 
 
 def _text(value: Any) -> str:

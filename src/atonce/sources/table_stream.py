@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from atonce.errors import RetriableError, UnreachableError, UsageError
+from atonce.errors import AtOnceError, RefusedError, RetriableError, UnreachableError, UsageError
 from atonce.sources.table_database import TableRef, database_for, refuse_another, settled_end
 from atonce.sources.table_postgres import to_schema
 
@@ -53,10 +56,8 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._max_rows)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        try:
+        with passing_trouble(self._ref.table):
             return self._latest(int(start[self._ref.table]), limit)
-        except UnreachableError as error:
-            raise RetriableError(str(error)) from None  # it answered before, so it may again
 
     def _latest(self, begin: int, limit: ReadLimit) -> dict[str, int]:
         refuse_another(self._ref.table, self._identity, begin, self._first, self._database.condition())
@@ -66,7 +67,8 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {self._ref.table: end}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = settled_end(self._database, self._ref.table)
+        with passing_trouble(self._ref.table):
+            self._target = settled_end(self._database, self._ref.table)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         first, last = int(start[self._ref.table]), int(end[self._ref.table])
@@ -77,8 +79,27 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         start, end = partition.value
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        for batch in self._database.read(start, end):
-            yield to_schema(batch, schema)
+        with passing_trouble(self._ref.table):
+            for batch in self._database.read(start, end):
+                yield to_schema(batch, schema)
+
+
+@contextlib.contextmanager
+def passing_trouble(table: str) -> Iterator[None]:
+    """A database that answered before may again: a restart, a lock that is held, a connection that broke."""
+    try:
+        yield
+    except AtOnceError as error:
+        if isinstance(error, UnreachableError):
+            raise RetriableError(str(error)) from None
+        raise
+    except (psycopg.OperationalError, sqlite3.OperationalError) as error:
+        raise RetriableError(f"table {table} cannot be read now: {str(error).strip()}") from None
+    except (psycopg.Error, sqlite3.Error) as error:
+        raise RefusedError(
+            f"table {table} cannot be read: {str(error).strip()}. Nothing of it was passed over. Next: correct it, "
+            "and run the pipeline again."
+        ) from None
 
 
 def _ref(options: Any) -> TableRef:

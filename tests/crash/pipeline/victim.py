@@ -10,6 +10,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import atonce
 from atonce.engine.observer import Event
@@ -25,13 +26,22 @@ def pipeline(case: dict[str, str], servers: str, scratch: str) -> atonce.Pipelin
     sink = make(case["name"], servers, Path(scratch), "").sink
     if case.get("timer_ms"):
         sink = replace(sink, auto_commit_interval_ms=int(case["timer_ms"]))
-    source = atonce.Kafka(case["name"], servers=servers, options={"maxOffsetsPerTrigger": str(PER_BATCH)})
+    source: Any = atonce.Kafka(case["name"], servers=servers, options={"maxOffsetsPerTrigger": str(PER_BATCH)})
+    transform = "SELECT CAST(key AS STRING) AS key, CAST(value AS STRING) AS value FROM input"
+    if case.get("source") == "files":
+        source = atonce.Files(folder(case, scratch), format="text", options={"maxFilesPerTrigger": "1"})
+        transform = "SELECT value FROM input"
     return (
         atonce.Pipeline(case["name"], case["level"], checkpoint=str(Path(scratch) / f"checkpoint-{case['name']}"))
         .read(source)
-        .transform("SELECT CAST(key AS STRING) AS key, CAST(value AS STRING) AS value FROM input")
+        .transform(transform)
         .write(sink)
     )
+
+
+def folder(case: dict[str, str], scratch: str) -> Path:
+    """Where a pipeline that reads files finds them, one a batch."""
+    return Path(scratch) / f"files-{case['name']}"
 
 
 class Hold:
