@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from atonce.errors import RefusedError
-from atonce.ledger.progress import Cut
+from atonce.ledger.progress import Cut, Progress
 
 VERSION = 2
 
@@ -25,6 +27,18 @@ def refuse_newer(version: int, what: str) -> None:
             f"{what} was written by a newer AtOnce (format {version}; this one knows up to {VERSION}). Nothing was "
             "changed. Next: run the pipeline with the newer version."
         )
+
+
+def to_text(progress: Progress) -> str:
+    """Progress as text with its version, for a ledger that keeps text."""
+    return json.dumps({**asdict(progress), "recent": cuts_to(progress.recent), "version": VERSION}, sort_keys=True)
+
+
+def from_text(text: str, where: str = "the ledger") -> Progress:
+    """`to_text` undone; an older text is understood, a newer one refused. `where` names it."""
+    kept = json.loads(text)
+    refuse_newer(int(kept.pop("version", 1)), where)
+    return Progress(**{**kept, "recent": cuts_from(kept.get("recent", ""))})
 
 
 def cuts_to(cuts: Sequence[Cut]) -> str:
