@@ -40,6 +40,10 @@ class Pipeline:
             recent=(Cut(batch_id=batch_id, digest="0123456789abcdef"),),
         )
 
+    def held(self) -> dict[TopicPartition, Committed]:
+        """The ledger's offset; asked by name, it is waited for until the transaction's markers are written."""
+        return committed(self.cluster, self.name, [TopicPartition(self.name, 0)])
+
     def record(self, owner: Owner, progress: Progress) -> None:
         owner.begin()
         owner.commit(progress)
@@ -67,16 +71,16 @@ def test_ledger_that_went_back_is_refused_with_both_positions_and_nothing_lands_
     owner = pipeline.owner("a")
     owner.claim()
     pipeline.record(owner, pipeline.at("a", 0, 1))
-    older = committed(pipeline.cluster, pipeline.name)
+    older = pipeline.held()
     pipeline.record(owner, pipeline.at("a", 1, 2))
-    assert committed(pipeline.cluster, pipeline.name) != older, "asked until the transaction's markers are written"
+    assert pipeline.held() != older
     commit(pipeline.cluster, pipeline.name, older)
     both = rf"stands at batch 0, .*/0': 10.*left at batch 1, .*/0': 20.*atonce reset {pipeline.name}"
     with pytest.raises(LedgerMismatch, match=both):
         owner.check_claim()
     with pytest.raises(LedgerMismatch, match=both):
         pipeline.record(owner, pipeline.at("a", 2, 3))
-    assert committed(pipeline.cluster, pipeline.name) == older
+    assert pipeline.held() == older
 
 
 def test_offsets_that_a_tool_writes_under_a_running_pipeline_are_refused_until_a_reset_says_where(
@@ -85,7 +89,7 @@ def test_offsets_that_a_tool_writes_under_a_running_pipeline_are_refused_until_a
     owner = pipeline.owner("a")
     owner.claim()
     pipeline.record(owner, pipeline.at("a", 0, 7))
-    assert committed(pipeline.cluster, pipeline.name)
+    assert pipeline.held()
     commit(pipeline.cluster, pipeline.name, {TopicPartition(pipeline.name, 0): Committed(offset=3)})
     with pytest.raises(LedgerMismatch, match=r"/0 at 3"):
         pipeline.record(owner, pipeline.at("a", 1, 8))
@@ -103,7 +107,7 @@ def test_reset_forgets_what_others_wrote_beside_the_places_that_it_writes(pipeli
     owner = pipeline.owner("a")
     owner.claim()
     pipeline.record(owner, pipeline.at("a", 0, 1))
-    assert committed(pipeline.cluster, pipeline.name)
+    assert pipeline.held()
     commit(pipeline.cluster, pipeline.name, {TopicPartition(other, 0): Committed(offset=3)})
     reset = pipeline.owner("r")
     with pytest.raises(LedgerMismatch, match=rf"{other}/0 at 3"):
