@@ -40,7 +40,7 @@ def embedded_without_fsync() -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def apache() -> Iterator[tuple[str, int]]:
-    from atonce.apache.kafka import ApacheKafka
+    from atonce.local.servers.kafka import ApacheKafka
 
     with ApacheKafka(settings={"broker.session.timeout.ms": "18000"}) as kafka:
         yield kafka.servers, kafka.pid()

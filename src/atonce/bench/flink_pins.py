@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atonce.apache.pins import Bundle, Pin
+from atonce.local.servers.pins import Bundle, Pin
 
 FLINK_VERSION = "2.2.0"
 

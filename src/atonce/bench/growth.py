@@ -102,7 +102,7 @@ def _run_in(work: Work, master: str) -> Run:
 
 def _on_cluster(work: Work, cores: int) -> Run:
     """One core each makes as many tasks at once as local[2] has; the machine's own number is a worker's default."""
-    from atonce.apache.spark_cluster import SparkCluster
+    from atonce.local.servers.spark_cluster import SparkCluster
 
     with SparkCluster(2, cores=cores, memory="1g") as cluster:
         return _run_in(replace(work, cluster=cluster.pids), cluster.master)

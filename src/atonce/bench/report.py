@@ -16,9 +16,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from atonce.apache.pins import KAFKA_VERSION
 from atonce.bench.chart import bars, number
 from atonce.bench.results import NOISY_SHARE, Run, Summary, summaries
+from atonce.local.servers.pins import KAFKA_VERSION
 
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:920px;margin:2rem auto;padding:0 1rem;color:#111827}
 table{border-collapse:collapse;margin:1rem 0}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atonce.cli.foreground import stoppable
-from atonce.cli.screen import print_table
+from atonce.cli.parts.foreground import stoppable
+from atonce.cli.parts.screen import print_table
 from atonce.errors import EXIT_DONE, EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def postgres(
     from atonce.bench.judge import Judge
     from atonce.bench.postgres import SERVER_SETTINGS, Load, postgres_contestants
     from atonce.bench.report import Report
-    from atonce.local.postgres import PostgresServer
+    from atonce.local.servers.postgres import PostgresServer
 
     with (
         running_broker(servers, broker) as (where, pids),
@@ -313,7 +313,7 @@ def running_broker(servers: str | None, kind: str) -> Iterator[tuple[str, tuple[
         if servers:
             yield servers, ()
         elif kind == "apache":
-            from atonce.apache.kafka import ApacheKafka
+            from atonce.local.servers.kafka import ApacheKafka
 
             kafka = stack.enter_context(ApacheKafka(settings=UNHURRIED))
             yield kafka.servers, (kafka.pid(),)

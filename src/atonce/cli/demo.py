@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atonce.cli.foreground import stoppable
-from atonce.cli.screen import JsonOption, console, print_json
+from atonce.cli.parts.foreground import stoppable
+from atonce.cli.parts.screen import JsonOption, console, print_json
 from atonce.errors import UsageError
 
 if TYPE_CHECKING:
