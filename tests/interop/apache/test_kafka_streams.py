@@ -7,10 +7,10 @@ import uuid
 from pathlib import Path
 
 import pytest
+from bench.peers import java_command
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from atonce.bench.peers import java_command
 from atonce.local.child import Child
 from atonce.local.servers.pins import KAFKA, STREAMS
 

@@ -1,7 +1,8 @@
 """Spark's classes, loaded and checked once and kept: the JVM then starts with two fifths less CPU.
 
-`python -m atonce.spark.start.class_archive` makes the archive (Java's class data sharing) in the user's cache by running
-a small session; `make setup` does that. Sessions use it when it is there; Java itself ignores one that does not fit.
+`python -m atonce.spark.start.class_archive` makes the archive (Java's class data sharing) in the user's cache by
+running a small session; `make setup` does that. Sessions use it when it is there; Java itself ignores one that does
+not fit.
 """
 
 from __future__ import annotations

@@ -10,14 +10,14 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from atonce.bench import peers
-from atonce.bench.contest import Contestant
-from atonce.bench.copy import LAUNCHERS, Launch, Work, stopped_early
-from atonce.bench.judge import Judge, NotDelivered
-from atonce.bench.meter import Meter
-from atonce.bench.results import Run
 from atonce.local.child import Child
 from atonce.local.scratch import scratch_directory
+from bench import peers
+from bench.contest import Contestant
+from bench.copy import LAUNCHERS, Launch, Work, stopped_early
+from bench.judge import Judge, NotDelivered
+from bench.meter import Meter
+from bench.results import Run
 
 TICK_S = 0.005
 

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from atonce.bench.flink_pins import FLINK
 from atonce.errors import AtOnceError, UsageError
 from atonce.local.java import find_compiler, find_java
 from atonce.local.servers.jars import cache_root, classpath, jars
 from atonce.local.servers.pins import KAFKA, SPARK_CONNECTOR, STREAMS, Bundle
+from bench.flink_pins import FLINK
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[1]
 SPARK_VERSION = "4.2.0"
 QUIX_VERSION = "3.28.0"
 HEAP = "-Xmx1g"
@@ -112,6 +112,6 @@ def _python_with(package: str, version: str, folder: Path, *, peer: str) -> Path
 
 
 def environment() -> dict[str, str]:
-    """For every contestant alike: nothing of ours leaks into a peer's Spark."""
+    """For every contestant alike: nothing of ours leaks into a peer's Spark, but where this package is found."""
     env = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "PYSPARK_PYTHON", "PYTHONPATH")}
-    return {**env, "JAVA_HOME": find_java().home, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {**env, "JAVA_HOME": find_java().home, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}

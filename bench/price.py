@@ -12,12 +12,12 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from atonce.bench.contest import Contestant
-from atonce.bench.copy import CPU, MEGABYTES, MEMORY, RATE, Work, figures, fresh_output, make_room, watched
-from atonce.bench.curve import curve
-from atonce.bench.judge import Judge, NotDelivered
-from atonce.bench.results import Run, Spread, Summary
-from atonce.bench.turns import Session
+from bench.contest import Contestant
+from bench.copy import CPU, MEGABYTES, MEMORY, RATE, Work, figures, fresh_output, make_room, watched
+from bench.curve import curve
+from bench.judge import Judge, NotDelivered
+from bench.results import Run, Spread, Summary
+from bench.turns import Session
 
 LEVELS = ("none", "at-least-once", "effectively-once")
 MOST_BATCHES = 20

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from atonce.bench.chart import FAINT, INK, number
-from atonce.bench.results import Spread
+from bench.chart import FAINT, INK, number
+from bench.results import Spread
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 300, 90, 150, 40, 48
 COLORS = ("#2563eb", "#d97706", "#059669", "#9ca3af")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import yaml
 
-from atonce.bench.contest import Contestant
-from atonce.bench.copy import FIRST_OUTPUT, MEMORY, Work, measure, ours, run_until, warm_up
-from atonce.bench.judge import Judge, Point
-from atonce.bench.meter import Meter
-from atonce.bench.results import Run
-from atonce.bench.subject import RUN_IN_BATCH
+from bench.contest import Contestant
+from bench.copy import FIRST_OUTPUT, MEMORY, Work, measure, ours, run_until, warm_up
+from bench.judge import Judge, Point
+from bench.meter import Meter
+from bench.results import Run
+from bench.subject import RUN_IN_BATCH
 
 RUN_IN = "growth-run-in"
 PARTITIONS = (1, 4, 16, 64)

@@ -1,4 +1,4 @@
-"""`atonce bench`: contestants one after another, alternating; medians, spread, cost, and how noisy each run was."""
+"""`python -m bench`: contestants one after another, alternating; medians, spread, cost, and how noisy each run was."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atonce.cli.main import lay_out, run
 from atonce.cli.parts.foreground import stoppable
 from atonce.cli.parts.screen import print_table
 from atonce.errors import EXIT_DONE, EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
-    from atonce.bench.contest import Contestant
-    from atonce.bench.report import Report
-    from atonce.bench.results import Run
+    from bench.contest import Contestant
+    from bench.report import Report
+    from bench.results import Run
 
 HELP = """Measure AtOnce beside what you would otherwise run. Each command prints a table of medians.
 
@@ -26,15 +27,21 @@ client, Kafka Streams, Flink, Quix Streams. Without --servers a broker is starte
 
 Examples:
 
-  atonce bench copy --peers spark,java --rounds 3
+  python -m bench copy --peers spark,java --rounds 3
 
-  atonce bench latency --json latency.json --html latency.html
+  python -m bench latency --json latency.json --html latency.html
 
-  atonce bench broker
+  python -m bench broker
 
-  atonce bench copy --peers none --records 2000000 --size 1000
+  python -m bench copy --peers none --records 2000000 --size 1000
 """
-commands = typer.Typer(help=HELP, no_args_is_help=True)
+commands = typer.Typer(
+    name="python -m bench",
+    help=HELP,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
 
 Servers = Annotated[
     str | None, typer.Option(help="HOST:PORT[,…] of a running cluster. Its CPU then counts as used by others.")
@@ -64,10 +71,6 @@ UNHURRIED = {"broker.session.timeout.ms": "18000", "log.segment.delete.delay.ms"
 ALL_PEERS = ("spark", "librdkafka", "java", "streams", "streams-1s", "flink", "quix")
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(commands, name="bench")
-
-
 @commands.command()
 def copy(
     servers: Servers = None,
@@ -84,12 +87,12 @@ def copy(
 ) -> None:
     """Kafka → upper-case → Kafka: records per second that a read_committed reader sees appear.
 
-    Example: atonce bench copy --peers spark,java --rounds 3
+    Example: python -m bench copy --peers spark,java --rounds 3
     """
-    from atonce.bench.copy import RATE, Work, copy_contestants, swept, warm_up
-    from atonce.bench.judge import Judge
-    from atonce.bench.report import Report, note_ratios
-    from atonce.bench.results import summaries
+    from bench.copy import RATE, Work, copy_contestants, swept, warm_up
+    from bench.judge import Judge
+    from bench.report import Report, note_ratios
+    from bench.results import summaries
 
     chosen = contestants_of(peers, ours, (*ALL_PEERS, "relay"))
     with running_broker(servers, broker) as (where, pids), swept(where) as inputs, swept(where) as leftovers:
@@ -126,11 +129,11 @@ def latency(
 ) -> None:
     """How old a record is when a read_committed reader gets it, at a steady pace.
 
-    Example: atonce bench latency --broker embedded --peers none
+    Example: python -m bench latency --broker embedded --peers none
     """
-    from atonce.bench.copy import Work
-    from atonce.bench.latency import Pace, latency_contestants
-    from atonce.bench.report import Report
+    from bench.copy import Work
+    from bench.latency import Pace, latency_contestants
+    from bench.report import Report
 
     chosen = contestants_of(peers, ours)
     with running_broker(servers, broker) as (where, pids):
@@ -155,10 +158,10 @@ def broker_(
 ) -> None:
     """The embedded broker beside Apache Kafka: librdkafka, idempotent, acks=all.
 
-    Example: atonce bench broker --sizes 1000
+    Example: python -m bench broker --sizes 1000
     """
-    from atonce.bench.broker import BROKERS, broker_contestants
-    from atonce.bench.report import Report
+    from bench.broker import BROKERS, broker_contestants
+    from bench.report import Report
 
     chosen = chosen_names(brokers, tuple(BROKERS))
     lengths = [number(text, "--sizes") for text in sizes.split(",")]
@@ -181,13 +184,13 @@ def postgres(
 ) -> None:
     """Kafka → PostgreSQL, one table of four columns: rows per second that became visible.
 
-    Example: atonce bench postgres --rounds 1
+    Example: python -m bench postgres --rounds 1
     """
-    from atonce.bench.copy import swept
-    from atonce.bench.judge import Judge
-    from atonce.bench.postgres import SERVER_SETTINGS, Load, postgres_contestants
-    from atonce.bench.report import Report
     from atonce.local.servers.postgres import PostgresServer
+    from bench.copy import swept
+    from bench.judge import Judge
+    from bench.postgres import SERVER_SETTINGS, Load, postgres_contestants
+    from bench.report import Report
 
     with (
         running_broker(servers, broker) as (where, pids),
@@ -223,14 +226,14 @@ def price(
 ) -> None:
     """What the word costs: the same pipeline, in one session, under none, at-least-once and effectively-once in turn.
 
-    Example: atonce bench price --batches 1000000 --sizes 100
+    Example: python -m bench price --batches 1000000 --sizes 100
     """
-    from atonce.bench.copy import Work, swept, warm_up
-    from atonce.bench.judge import Judge
-    from atonce.bench.price import curves, one_turn, price_contestants, prices
-    from atonce.bench.report import Report
-    from atonce.bench.results import summaries
-    from atonce.bench.turns import Session
+    from bench.copy import Work, swept, warm_up
+    from bench.judge import Judge
+    from bench.price import curves, one_turn, price_contestants, prices
+    from bench.report import Report
+    from bench.results import summaries
+    from bench.turns import Session
 
     lengths = dict.fromkeys(number(text, "--sizes") for text in sizes.split(","))
     per_batch = dict.fromkeys(number(text, "--batches") for text in batches.split(","))
@@ -277,12 +280,12 @@ def growth(
 ) -> None:
     """More partitions, a ten times longer log, a thousand small batches, a cluster of two workers, the cold start.
 
-    Example: atonce bench growth --records 1000000 --parts cluster,cold
+    Example: python -m bench growth --records 1000000 --parts cluster,cold
     """
-    from atonce.bench.copy import Work, swept
-    from atonce.bench.growth import PARTS, Inputs, growth_contestants
-    from atonce.bench.judge import Judge
-    from atonce.bench.report import Report
+    from bench.copy import Work, swept
+    from bench.growth import PARTS, Inputs, growth_contestants
+    from bench.judge import Judge
+    from bench.report import Report
 
     wanted = chosen_names(parts, tuple(PARTS))
     with running_broker(servers, broker) as (where, pids), swept(where) as inputs, swept(where) as leftovers:
@@ -327,7 +330,7 @@ def running_broker(servers: str | None, kind: str) -> Iterator[tuple[str, tuple[
 
 
 def contestants_of(peers: str, ours: str, allowed: tuple[str, ...] = ALL_PEERS) -> list[str]:
-    from atonce.bench.copy import OURS
+    from bench.copy import OURS
 
     chosen = chosen_names(peers, allowed) + chosen_names(ours, OURS)
     if not chosen:
@@ -354,7 +357,7 @@ def number(text: str, option: str) -> int:
 
 
 def contest(contestants: list[Contestant], rounds: int) -> list[Run]:
-    from atonce.bench.contest import alternate
+    from bench.contest import alternate
 
     return alternate(contestants, rounds, tell)
 
@@ -374,3 +377,8 @@ def finish(report: Report, json_file: Path | None, html_file: Path | None) -> No
 def tell(words: str) -> None:
     """Progress goes to standard error; standard output holds results alone."""
     print(words, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    lay_out(commands)
+    run(commands)

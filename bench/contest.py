@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from atonce.bench.results import Run
 from atonce.errors import AtOnceError
+from bench.results import Run
 
 
 @dataclass(frozen=True, slots=True)

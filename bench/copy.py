@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from atonce.bench import peers
-from atonce.bench.contest import Contestant
-from atonce.bench.flink_pins import FLINK_VERSION
-from atonce.bench.judge import Judge, NotDelivered, Point
-from atonce.bench.meter import Meter
-from atonce.bench.results import Run
 from atonce.local.child import Child
 from atonce.local.scratch import scratch_directory
+from bench import peers
+from bench.contest import Contestant
+from bench.flink_pins import FLINK_VERSION
+from bench.judge import Judge, NotDelivered, Point
+from bench.meter import Meter
+from bench.results import Run
 
 RATE = "records/s"
 CPU = "CPU s per million"
@@ -178,7 +178,7 @@ def ours(kind: str, level: str, master: str = "local[2]", run_in: str | None = N
 
     def launch(work: Work, target: str, name: str, scratch: Path) -> list[str]:
         arguments = [kind, level, work.servers, work.source, target, name, str(scratch), str(work.per_batch), master]
-        return [sys.executable, "-m", "atonce.bench.subject", *arguments, *([run_in] if run_in else [])]
+        return [sys.executable, "-m", "bench.subject", *arguments, *([run_in] if run_in else [])]
 
     return launch
 
@@ -211,7 +211,7 @@ def _quix(work: Work, target: str, name: str, scratch: Path) -> list[str]:
 
 
 def _relay(work: Work, target: str, name: str, scratch: Path) -> list[str]:
-    return [sys.executable, "-m", "atonce.bench.relay", work.servers, work.source, target]
+    return [sys.executable, "-m", "bench.relay", work.servers, work.source, target]
 
 
 LAUNCHERS: dict[str, tuple[str, Launch]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from atonce.bench.results import Summary
+from bench.results import Summary
 
 WIDTH, LABEL, BAR, GAP, RIGHT = 860, 330, 22, 10, 110
 OURS, THEIRS, INK, FAINT = "#2563eb", "#9ca3af", "#111827", "#6b7280"

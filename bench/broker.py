@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from atonce.bench.contest import Contestant
-from atonce.bench.judge import Judge, NotDelivered
-from atonce.bench.meter import Meter
-from atonce.bench.results import Run
 from atonce.errors import AtOnceError
+from bench.contest import Contestant
+from bench.judge import Judge, NotDelivered
+from bench.meter import Meter
+from bench.results import Run
 
 PACED_S = 4.0
 PACED_PER_SECOND = 1_000

@@ -16,9 +16,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from atonce.bench.chart import bars, number
-from atonce.bench.results import NOISY_SHARE, Run, Summary, summaries
 from atonce.local.servers.pins import KAFKA_VERSION
+from bench.chart import bars, number
+from bench.results import NOISY_SHARE, Run, Summary, summaries
 
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:920px;margin:2rem auto;padding:0 1rem;color:#111827}
 table{border-collapse:collapse;margin:1rem 0}
@@ -85,8 +85,8 @@ class Report:
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         listed = ", ".join(f"{escape(key)} {escape(str(value))}" for key, value in facts.items())
         return (
-            f"<!doctype html><html lang=en><meta charset=utf-8><title>atonce bench {escape(self.bench)}</title>"
-            f"<style>{STYLE}</style><h1>atonce bench {escape(self.bench)}</h1><p>{escape(self.date)}</p>{charts}"
+            f"<!doctype html><html lang=en><meta charset=utf-8><title>python -m bench {escape(self.bench)}</title>"
+            f"<style>{STYLE}</style><h1>python -m bench {escape(self.bench)}</h1><p>{escape(self.date)}</p>{charts}"
             f"<table><tr>{head}</tr>{body}</table>{notes}"
             f"<p>Medians (least to most). Others: the share of the machine that neither contestant nor broker used "
             f"during the run; above {NOISY_SHARE:.0%} it is called noisy.</p><p>{listed}</p></html>"

@@ -12,10 +12,10 @@ import shutil
 import sys
 from types import TracebackType
 
-from atonce.bench import peers
-from atonce.bench.copy import Work
 from atonce.local.child import Child
 from atonce.local.scratch import scratch_directory
+from bench import peers
+from bench.copy import Work
 
 NAME = 5
 """Where among a turn's arguments its name stands."""
@@ -28,7 +28,7 @@ class Session:
     def __init__(self) -> None:
         self._scratch = scratch_directory("bench")
         self.child = Child(
-            [sys.executable, "-m", "atonce.bench.turns"],
+            [sys.executable, "-m", "bench.turns"],
             env={**peers.environment(), "TMPDIR": str(self._scratch)},  # it is killed in the end, and leaves nothing
             log=self._scratch / "session.log",
             cwd=self._scratch,
@@ -58,7 +58,7 @@ class Session:
 
 
 def main() -> None:
-    from atonce.bench.subject import pipeline
+    from bench.subject import pipeline
 
     for line in sys.stdin:
         arguments = json.loads(line)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from atonce.bench import peers
-from atonce.bench.contest import Contestant
-from atonce.bench.copy import CPU, MEMORY, stopped_early
-from atonce.bench.judge import NotDelivered, Point
-from atonce.bench.meter import Meter
-from atonce.bench.results import Run
 from atonce.local.child import Child
 from atonce.local.scratch import scratch_directory
+from bench import peers
+from bench.contest import Contestant
+from bench.copy import CPU, MEMORY, stopped_early
+from bench.judge import NotDelivered, Point
+from bench.meter import Meter
+from bench.results import Run
 
 ROWS = "rows/s"
 POLL_S = 1.0
@@ -57,7 +57,7 @@ def measure(load: Load, level: str, kind: str) -> Run:
     command = [
         sys.executable,
         "-m",
-        "atonce.bench.subject",
+        "bench.subject",
         kind,
         level,
         load.servers,
