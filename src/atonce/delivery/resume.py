@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from atonce.delivery.engine import Checkpoint
 from atonce.delivery.progress import Positions, Progress
 from atonce.delivery.rule import Decision, decide
 from atonce.errors import LedgerMismatch
-from atonce.spark.checkpoint.plans import Checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from atonce.spark.task import job_property
+
 PROPERTY = "atonce.errand"
 
 
@@ -28,8 +30,5 @@ def given(spark: Any, errand: dict[str, Any]) -> Iterator[None]:
 
 def taken() -> dict[str, Any]:
     """In a task: its errand; nothing when it has none (a job that only looks)."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    found: dict[str, Any] = json.loads((context.getLocalProperty(PROPERTY) if context else None) or "{}")
+    found: dict[str, Any] = job_property(PROPERTY)
     return found

@@ -9,6 +9,7 @@ from typing import Any
 
 from atonce.spark.expressions import ARROW, FUNCTIONS, Call, Column, Columnar, Constant, Expression, Give, Keep
 from atonce.spark.pruning import unstarted
+from atonce.spark.task_errors import in_words
 
 _COMPARED = frozenset(["EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"])
 _COMPARABLE = frozenset(["integer", "long", "string", "binary"])
@@ -27,13 +28,15 @@ class _Node:
     children: list[_Node] = field(default_factory=list)
 
 
-def on_columns(spark: Any, schema: Any, build: Callable[[Any], Any]) -> tuple[Columnar, Any] | None:
-    """All that `build(df)` does, as a function on record batches, and the schema of what it gives; None if not."""
+def on_columns(spark: Any, schema: Any, build: Callable[[Any], Any]) -> tuple[Columnar, Any]:
+    """All that `build(df)` does, as a function on record batches, and the schema of what it gives; or `NotColumnar`."""
     try:
         df = build(unstarted(spark, schema))
         return columnar(df._jdf.queryExecution().analyzed()), df.schema
-    except Exception:
-        return None  # not columnar; or wrong, and then the real build will say so, in its own place
+    except NotColumnar:
+        raise
+    except Exception as error:  # wrong, and then the real build will say so, in its own place
+        raise NotColumnar(f"the transform's plan cannot be looked at ({in_words(error)})") from error
 
 
 def columnar(analyzed: Any) -> Columnar:

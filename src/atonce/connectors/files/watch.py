@@ -17,6 +17,7 @@ from typing import Any
 from atonce.connectors.files.listing import Found, Listing, State, as_printed, listing_of, statuses
 from atonce.connectors.files.names import option, why_passed_over
 from atonce.connectors.files.record import FileRecord
+from atonce.delivery.abilities import Surroundings
 from atonce.errors import DataLossError, RetriableError, UsageError
 from atonce.guarantee import Guarantee
 from atonce.spark.checkpoint.plans import Checkpoint
@@ -31,9 +32,6 @@ _IGNORING = ("ignoreMissingFiles", "ignoreCorruptFiles")
 _UNREADABLE = re.compile(
     r"\[FAILED_READ_FILE\.(?P<kind>\w+)\] Encountered error while reading file (?P<path>.*?)\. (?P<why>[^.\n]*)"
 )
-
-Tell = Callable[[str, int], None]
-"""(one line for people, how many files it is about)"""
 
 
 def refuse_ignored_files(options: Mapping[str, str], spark: Any, level: Guarantee) -> None:
@@ -57,16 +55,14 @@ class FileWatch:
         *,
         path: str,
         options: Mapping[str, str],
-        level: Guarantee,
-        checkpoint: Checkpoint,
-        spark: Any,
-        tell: Tell,
+        around: Surroundings,
     ) -> None:
+        spark, level = around.spark, around.level
         refuse_ignored_files(options, spark, level)
         self._path = path
         self._strict = level in NO_LOSS
-        self._checkpoint = checkpoint
-        self._tell = tell
+        self._checkpoint = Checkpoint(around.checkpoint.path, spark, lambda _: None)
+        self._tell = around.tell
         self._lock = threading.Lock()
         recursive = (option(options, "recursiveFileLookup") or "false").lower() == "true"
         self._listing: Listing = listing_of(path, recursive, spark)

@@ -16,6 +16,7 @@ from atonce.client.same_cluster import same_cluster
 from atonce.connectors.kafka.ledger import KafkaLedger
 from atonce.connectors.kafka.owner import Owner
 from atonce.connectors.kafka.sink import KafkaSink
+from atonce.connectors.kafka.source import KafkaSource
 from atonce.connectors.kafka.topic import Kafka
 from atonce.connectors.kafka.topics import (
     DEFAULT_PARTITIONS,
@@ -30,6 +31,7 @@ from atonce.connectors.kafka.write.columns import check_columns
 from atonce.connectors.kafka.write.lease import LeaseServer
 from atonce.connectors.kafka.write.send import FusedSend, Mode, Report, SendTask
 from atonce.connectors.kafka.write.spool import Spool
+from atonce.delivery.abilities import Partitioned
 from atonce.delivery.contract import Batch, Identity
 from atonce.delivery.progress import Progress
 from atonce.delivery.timer import TimedCommits
@@ -297,7 +299,9 @@ class KafkaOpenSink:
                 raise UsageError(
                     f"topic {name!r} does not exist on {self._servers}, and create: false says not to make it"
                 )
-            count = self._kafka.partitions or self._identity.input_partitions or DEFAULT_PARTITIONS
+            inputs = self._identity.source
+            of_input = inputs.partition_count() if isinstance(inputs, Partitioned) else None
+            count = self._kafka.partitions or of_input or DEFAULT_PARTITIONS
             create_topic(self._cluster, name, count)
             self._say(f"created topic {name} with {count} partitions on {self._servers}")
             found = self._cluster.topic(name, refresh=True)
@@ -309,8 +313,10 @@ class KafkaOpenSink:
 
     def _ledger(self) -> KafkaLedger:
         name = self._identity.name
-        inputs = self._identity.input_servers
-        if inputs is not None and same_cluster(self._servers, self._kafka.config, inputs, self._identity.input_config):
+        inputs = self._identity.source
+        if isinstance(inputs, KafkaSource) and same_cluster(
+            self._servers, self._kafka.config, inputs.kafka.servers or "", inputs.kafka.config
+        ):
             return KafkaLedger(group=name)
         home = self._kafka.topic or self._kafka.progress_topic
         if home is None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from atonce.client.cluster import NO_ID, Cluster
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, epoch_ends, list_offsets
+from atonce.client.same_cluster import same_cluster
 from atonce.connectors.kafka.topic import Kafka
+from atonce.delivery.abilities import ArrowFunction, Mirror
+from atonce.delivery.contract import Sink
 from atonce.delivery.progress import IDS, Positions
 from atonce.errors import DataLossError, UsageError
 from atonce.guarantee import SourceTraits
+
+if TYPE_CHECKING:
+    from atonce.connectors.kafka.read.accounts import ReadAccounts
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +107,7 @@ class KafkaSource:
 
     def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
         kafka = self.kafka
-        reader = self._with_common_options(spark.readStream, options)
+        reader = self._reader(spark, options)
         if kafka.pattern:
             reader = reader.option("subscribePattern", kafka.pattern)
         elif kafka.assign:
@@ -119,12 +126,15 @@ class KafkaSource:
     def load_range(self, spark: Any, place: str, start: int, end: int, options: dict[str, str]) -> Any:
         """Some records of one partition again, as a batch: to find the one that cannot be delivered."""
         topic, _, index = place.rpartition("/")
-        reader = self._with_common_options(spark.read, options).option("assign", json.dumps({topic: [int(index)]}))
+        reader = self._reader(spark, options, batch=True).option("assign", json.dumps({topic: [int(index)]}))
         reader = reader.option("startingOffsets", json.dumps({topic: {index: start}}))
         return reader.option("endingOffsets", json.dumps({topic: {index: end}})).load()
 
-    def _with_common_options(self, reader: Any, options: dict[str, str]) -> Any:
-        kafka = self.kafka
+    def _reader(self, spark: Any, options: dict[str, str], *, batch: bool = False) -> Any:
+        from atonce.connectors.kafka.read.stream import register
+
+        register(spark)
+        kafka, reader = self.kafka, spark.read if batch else spark.readStream
         reader = reader.format("atonce").option("kafka.bootstrap.servers", kafka.servers)
         reader = reader.option("kafka.isolation.level", kafka.isolation)
         reader = reader.option("failOnDataLoss", str(kafka.fail_on_data_loss).lower())
@@ -144,8 +154,48 @@ class KafkaSource:
         except (ValueError, AttributeError, TypeError):
             return None
 
-    def watched_files(self) -> None:
-        return None
+    def starting(self, at: str) -> KafkaSource:
+        return KafkaSource(replace(self.kafka, start=at))
+
+    def arrow_schema(self) -> Any:
+        from atonce.connectors.kafka.read.stream import source_schema
+
+        return source_schema(self.kafka.headers)
+
+    def running(self, function: ArrowFunction, schema: str) -> dict[str, str]:
+        from atonce.connectors.kafka.read.stream import fused
+
+        return fused(function, schema)
+
+    def accounts(self, spark: Any) -> ReadAccounts:
+        from atonce.connectors.kafka.read.accounts import ReadAccounts
+
+        return ReadAccounts.for_session(spark)
+
+    def mirror(self, name: str, sink: Sink) -> Mirror | None:
+        """The group's offsets for lag tools, unless they are the ledger itself."""
+        from atonce.connectors.kafka.mirror import GroupMirror
+        from atonce.connectors.kafka.sink import KafkaSink
+
+        mine = self.kafka
+        if isinstance(sink, KafkaSink):
+            out = sink.kafka
+            if same_cluster(out.servers or "", out.config, mine.servers or "", mine.config):
+                return None
+        return GroupMirror(name, mine.servers or "", mine.config)
+
+    @contextlib.contextmanager
+    def lag(self, name: str) -> Iterator[Callable[[], int]]:
+        from atonce.client.operate.admin import group_lag
+
+        with self._cluster() as cluster:
+            yield lambda: sum(each.lag for each in group_lag(cluster, name))
+
+    def doubts(self) -> list[str]:
+        """How the cluster keeps the input is its operator's choice, so it is told by `explain` and `doctor`."""
+        from atonce.connectors.kafka.doubts import doubts
+
+        return doubts(self.kafka, inputs=[] if self.kafka.pattern else self.kafka.topic_names())
 
     def _selected(self, start: Positions) -> Positions:
         """Without partitions that are no longer asked for. One that is asked for and gone is a loss, not left out."""

@@ -95,20 +95,6 @@ def refuse_another(table: str, known: str, position: int, first: int, now: Condi
         )
 
 
-def is_postgres(url: str) -> bool:
-    return url.startswith(("postgresql://", "postgres://")) or ("dbname=" in url and "=" in url)
-
-
-def database_for(ref: TableRef) -> TableDatabase:
-    if is_postgres(ref.url):
-        from atonce.connectors.sql.postgres.outbox import PostgresTable
-
-        return PostgresTable(ref)
-    from atonce.connectors.sql.sqlite.outbox import SqliteTable
-
-    return SqliteTable(ref)
-
-
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 

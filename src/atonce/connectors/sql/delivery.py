@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from atonce.connectors.sql.ledger import LedgerMoved, LedgerRow, SqlLedger, matches
 from atonce.delivery.contract import Batch, Identity, Moment
@@ -57,6 +57,14 @@ class Store(Protocol):
 
     def translate(self, error: Exception) -> Exception:
         """The database's error in our own words: who must act."""
+
+
+@runtime_checkable
+class FusesRows(Protocol):
+    """A store whose part of a delivery can run in the source's tasks."""
+
+    def fuse(self, connection: Any, transform: Any, schema: str) -> tuple[Any, str] | None:
+        """Inside a transaction: what delivers `transform`'s rows from within the source, and what it gives."""
 
 
 class OpenSqlSink:
@@ -181,8 +189,10 @@ class OpenSqlSink:
 
     def fused(self, transform: Any, schema: str) -> tuple[Any, str] | None:
         """What delivers an Arrow transform's rows from inside the source's tasks, if this database can."""
-        fuse = getattr(self._store, "fuse", None)
-        return None if fuse is None else self._until_answered(lambda connection: fuse(connection, transform, schema))
+        store = self._store
+        if not isinstance(store, FusesRows):
+            return None
+        return self._until_answered(lambda connection: store.fuse(connection, transform, schema))
 
     def accepts(self, schema: Any) -> None:
         """Refuse, before anything starts, columns that do not fit the table, its key or its order."""

@@ -10,14 +10,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
 
-from atonce.connectors.sql.database import TableRef, database_for, refuse_another, settled_end
+from atonce.connectors.sql.database import TableRef, refuse_another, settled_end
+from atonce.connectors.sql.databases import database_for
 from atonce.connectors.sql.postgres.outbox import to_schema
 from atonce.errors import AtOnceError, RefusedError, RetriableError, UnreachableError, UsageError
+from atonce.spark.datasource import (
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    ReadLimit,
+    ReadMaxRows,
+    StructType,
+    SupportsTriggerAvailableNow,
+)
+from atonce.spark.task import arrow_schema
 
 _WAIT_S = 1.0
 """How long planning waits for writers that are still open; what they hold back comes with a later batch."""
@@ -78,7 +85,7 @@ class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         start, end = partition.value
-        schema = to_arrow_schema(self._schema, timezone="UTC")
+        schema = arrow_schema(self._schema)
         with passing_trouble(self._ref.table):
             for batch in self._database.read(start, end):
                 yield to_schema(batch, schema)

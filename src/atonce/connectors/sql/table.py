@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from atonce.connectors.sql.database import TableDatabase, TableRef, database_for, is_postgres, settled_end
+from atonce.connectors.sql.database import TableDatabase, TableRef, settled_end
+from atonce.connectors.sql.databases import database_for, is_postgres
 from atonce.delivery.progress import Positions
 from atonce.errors import UsageError
-from atonce.guarantee import SourceTraits
+from atonce.guarantee import Guarantee, SourceTraits
 
 FORMAT = "atonce-table"
 MAX_ROWS = 500_000
@@ -85,7 +86,10 @@ class Table:
         first, _ = database.bounds()
         return {self.table: settled_end(database, self.table) if self.start == "latest" else min(first, 0)}
 
-    def cautions(self) -> list[str]:
+    def starting(self, at: str) -> Table:
+        return replace(self, start=at)
+
+    def cautions(self, level: Guarantee) -> list[str]:
         """What should be checked and cannot be, one line each."""
         return self._database().cautions()
 
@@ -116,9 +120,6 @@ class Table:
             return {str(table): int(at) for table, at in found.items()}
         except (ValueError, AttributeError, TypeError):
             return None
-
-    def watched_files(self) -> None:
-        return None
 
     def _database(self) -> TableDatabase:
         return database_for(self.ref)

@@ -131,3 +131,11 @@ class HadoopFiles:
 
 def hadoop_configuration(spark: Any) -> Any:
     return spark._jsparkSession.sessionState().newHadoopConf()
+
+
+def jvm_errors() -> type[Exception]:
+    """What a call into the JVM raises."""
+    from py4j.protocol import Py4JError
+
+    found: type[Exception] = Py4JError
+    return found

@@ -21,6 +21,7 @@ from atonce.client.ranges import Account, Wanted
 from atonce.delivery.progress import Plan, Progress
 from atonce.errors import AtOnceError
 from atonce.spark.channel import Door, Place, knock
+from atonce.spark.task import job_property
 
 EPOCHS = "atonce.epochs"
 """A property of the batch's jobs: partition → [ledger's position, leader epoch of the record before it]."""
@@ -29,7 +30,7 @@ _SILENT_FOR_S = 60.0
 """A driver that cannot be reached from here must not cost every task a time-out."""
 
 
-class Accounts:
+class ReadAccounts:
     """In the driver, one per run. The newest batch's reports are kept."""
 
     def __init__(self, place: Place | None = None) -> None:
@@ -42,13 +43,18 @@ class Accounts:
         self._address = f"{place.host}:{self._door.port}"
 
     @classmethod
-    def for_session(cls, spark: Any) -> Accounts:
+    def for_session(cls, spark: Any) -> ReadAccounts:
         """Listening where the tasks of this Spark session can reach it."""
         return cls(Place.of(spark))
 
-    def options(self) -> dict[str, str]:
-        """For the source. Spark leaves out of plans and logs the values of options that are called a secret."""
-        return {"atonce.accounts": self._address, "atonce.accounts.secret": self._secret}
+    def options(self, source_ids: Mapping[str, str]) -> dict[str, str]:
+        """For the source: which logs the positions belong to, and where to tell what was read of them."""
+        return {
+            "atonce.topicIds": json.dumps(dict(source_ids), sort_keys=True),
+            "atonce.accounts": self._address,
+            # Spark leaves out of plans and logs the values of options that are called a secret.
+            "atonce.accounts.secret": self._secret,
+        }
 
     @contextlib.contextmanager
     def reading(self, spark: Any, recorded: Progress) -> Iterator[None]:
@@ -169,10 +175,7 @@ def tell(address: str, secret: str, told: Sequence[Account]) -> None:
 
 def epochs_here() -> Mapping[str, Sequence[int]]:
     """In a task: partition → [position, leader epoch of the record before it], as its job was given them."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    found: dict[str, list[int]] = json.loads((context.getLocalProperty(EPOCHS) if context else None) or "{}")
+    found: dict[str, list[int]] = job_property(EPOCHS)
     return found
 
 

@@ -94,7 +94,7 @@ class Postgres(TableOptions):
                 found = connection.execute("SELECT to_regclass(%s)", (qualified(self.table),)).fetchone()
         except psycopg.Error as error:
             raise UnreachableError(
-                f"PostgreSQL at {where} does not let us in: {str(error).strip()}. "
+                f"PostgreSQL at {where} refused the connection: {str(error).strip()}. "
                 "Next: check that it runs, and user, password and database in the url."
             ) from None
         if (found is None or found[0] is None) and not self.create:
@@ -103,7 +103,7 @@ class Postgres(TableOptions):
                 "from the schema of the rows."
             )
 
-    def durability(self, level: Guarantee) -> list[str]:
+    def cautions(self, level: Guarantee) -> list[str]:
         """What the server may forget, one line each; `UsageError` where the level promises that it does not."""
         from atonce.connectors.sql.postgres.durability import settings_that_forget
         from atonce.connectors.sql.postgres.store import connect

@@ -94,7 +94,11 @@ class SQLite(TableOptions):
         if not found and not self.create:
             raise UsageError(f"table {self.table} does not exist in {self.path}. Next: create it, or set create=True.")
 
-    def durability(self, level: Guarantee) -> list[str]:
+    def exists(self) -> bool:
+        """To ask SQLite for what is there makes the file."""
+        return Path(self.path).exists()
+
+    def cautions(self, level: Guarantee) -> list[str]:
         """What the file may forget, one line each."""
         kind = kind_of(Path(self.path).parent)
         return [f"{self.path} is on {kind}: in memory, and gone with a reboot"] if kind in IN_MEMORY else []
