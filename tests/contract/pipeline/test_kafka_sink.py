@@ -99,7 +99,12 @@ def test_python_worker_killed_mid_write_loses_and_doubles_nothing(
 def test_newer_instance_replaces_the_older_one(copy: Make, embedded: str, spark: Any) -> None:
     """F16: the older instance is fenced in the middle of a batch, reads the claim, and stops. Nothing of it is visible."""
     pipeline = copy()
-    newer = Identity(name=pipeline.name, instance="newer", guarantee=Guarantee.EFFECTIVELY_ONCE, input_servers=embedded)
+    newer = Identity(
+        name=pipeline.name,
+        instance="newer",
+        guarantee=Guarantee.EFFECTIVELY_ONCE,
+        source=pipeline.at(embedded).source.as_source(),
+    )
 
     def claim_it(_: Event) -> None:
         opened = KafkaSink(pipeline.sink).open(newer, spark)

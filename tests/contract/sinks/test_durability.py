@@ -47,8 +47,8 @@ def test_a_server_that_may_forget_is_refused_where_no_loss_is_promised(table: st
         sink = atonce.Postgres(server.url, table=table, create=True)
         for level in (Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE):
             with pytest.raises(UsageError, match=rf"has fsync=off: .*which {level.value} promises not to\. Next: set"):
-                sink.durability(level)
-        assert [line.split(" has ")[1][:9] for line in sink.durability(Guarantee.NONE)] == ["fsync=off", "full_page"]
+                sink.cautions(level)
+        assert [line.split(" has ")[1][:9] for line in sink.cautions(Guarantee.NONE)] == ["fsync=off", "full_page"]
         pipeline = atonce.Pipeline("p", checkpoint=str(scratch / "c")).read(atonce.Files(scratch)).write(sink)
         with pytest.raises(UsageError, match="fsync=off"):
             pipeline.run(available_now=True)
@@ -61,7 +61,7 @@ def test_a_server_that_may_forget_is_refused_where_no_loss_is_promised(table: st
 def test_a_database_that_keeps_everything_is_not_spoken_of(database: Database, table: str) -> None:
     sink = database.sink(table)
     sink.check()
-    assert sink.durability(Guarantee.EFFECTIVELY_ONCE) == []
+    assert sink.cautions(Guarantee.EFFECTIVELY_ONCE) == []
 
 
 def test_sqlite_asks_what_its_file_stands_on(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_sqlite_asks_what_its_file_stands_on(scratch: Path, monkeypatch: pytest.
         sink.check()
     assert not file.exists(), "refused before anything is made"
     monkeypatch.setattr("atonce.connectors.sql.sqlite.sink.kind_of", lambda _: "tmpfs")
-    assert "gone with a reboot" in sink.durability(Guarantee.NONE)[0]
+    assert "gone with a reboot" in sink.cautions(Guarantee.NONE)[0]
     with pytest.raises(UsageError, match="needs a file"):
         atonce.SQLite("file::memory:?cache=shared", table="rows")
 
