@@ -20,16 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from atonce.delivery.events import Event
 from atonce.delivery.progress import Plan, Positions, Progress
 from atonce.guarantee import Guarantee, SinkTraits, SourceTraits
 
-Moment = Literal["output-done", "progress-done", "committing", "committed", "aborted", "retrying"]
-"""What a sink tells while it delivers, in this order; the names are those of `delivery.events.Step`."""
 
-
-def unwatched(moment: Moment, facts: dict[str, Any]) -> None:
+def unwatched(event: Event) -> None:
     return None
 
 
@@ -88,9 +86,10 @@ class Batch:
     plan: Plan
     encoded: bool = False
     """True when `df` holds what the sink's own `fused` function gave (the `map_arrow` path), not rows."""
-    watch: Callable[[Moment, dict[str, Any]], None] = unwatched
+    watch: Callable[[Event], None] = unwatched
     """Called by the sink, in the driver, between its steps (a watcher may block, or kill the process, right there):
-    output-done, progress-done, committing and committed inside `output_and_progress`; aborted and retrying anywhere."""
+    `OutputDone`, `ProgressDone`, `Committing` and `Committed` inside `output_and_progress`; `Aborted` and `Retrying`
+    anywhere. The delivery adds which pipeline and which batch it is."""
     complete: Callable[[Progress], Progress] = as_it_is
     """Called by `output_and_progress` between the two writes: adds to the progress what only reading the input told."""
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from atonce.delivery.abilities import Accounts, ChecksClaim, InputWatch, Unwatched
-from atonce.delivery.contract import Batch, Identity, Moment, OpenSink
+from atonce.delivery.contract import Batch, Identity, OpenSink
 from atonce.delivery.engine import Checkpoint, Engine
-from atonce.delivery.events import Event, Observer, Step
+from atonce.delivery.events import Aborted, Delivered, Event, Observer, Planned, Retrying, Skipped
 from atonce.delivery.progress import COVERS, REMEMBERED_CUTS, Plan, Positions, Progress
 from atonce.delivery.resume import refuse_recreated
 from atonce.delivery.rule import Decision, decide
@@ -127,7 +127,7 @@ class Deliverer:
             raise Stopping("the pipeline is stopping")
         query_id = self._engine.query_id(df)
         plan = self.plan = self._checkpoint.plan(query_id, batch_id, self._stateful)
-        self._tell(Step.PLANNED, batch_id, {"start": plan.start, "end": plan.end})
+        self._tell(Planned(batch_id=batch_id, start=plan.start, end=plan.end))
         refuse_recreated(self.recorded, plan.source_ids, self._identity.name)
         if plan.end == {}:  # no partition is there yet: nothing to deliver, and a ledger on one has no place to stand
             self._pass_over(df, plan)
@@ -144,7 +144,7 @@ class Deliverer:
             writes = self._in_order(plan, self._progress_after(plan), df)
         self._accept(writes.recorded)
         self.delivered += 1
-        self._tell(Step.DELIVERED, batch_id, self._read(plan, writes.rows), rows=writes.rows)
+        self._tell(Delivered(batch_id=batch_id, rows=writes.rows, read=self._read(plan, writes.rows)))
 
     def _pass_over(self, df: Any, plan: Plan) -> None:
         if not self._encoded and (self._stateful or self._checkpoint.has_state()):
@@ -152,15 +152,15 @@ class Deliverer:
             # runs inside the source there is no state, and that part must not run without its attempt.
             self._engine.compute(df)
         self._input.skipped(plan.batch_id)
-        self._tell(Step.SKIPPED, plan.batch_id)
+        self._tell(Skipped(batch_id=plan.batch_id))
 
-    def _read(self, plan: Plan, rows: int | None) -> dict[str, Any]:
+    def _read(self, plan: Plan, rows: int | None) -> dict[str, int]:
         """What the batch read, where all its tasks told; and what the transform filtered out, where rows stay rows."""
         read = self._accounts.summary(plan) if self._accounts else None
         if read is None:
             return {}
         filtered = read["records"] - rows if rows is not None and not self._stateful else -1
-        return {"read": {**read, "filtered": filtered} if filtered >= 0 else read}
+        return {**read, "filtered": filtered} if filtered >= 0 else read
 
     def _progress_after(self, plan: Plan) -> Progress:
         before = self.recorded
@@ -208,12 +208,12 @@ class Deliverer:
                     raise error from raised
                 if writes.given_up:
                     self._tell(
-                        Step.ABORTED, plan.batch_id, {"why": f"not repeated, since its progress is recorded: {error}"}
+                        Aborted(batch_id=plan.batch_id, why=f"not repeated, since its progress is recorded: {error}")
                     )
                     return writes
                 if time.monotonic() > deadline and not isinstance(error, OutcomeUnknown):
                     raise error from raised
-                self._tell(Step.RETRYING, plan.batch_id, {"why": str(error), "wait_s": wait_s})
+                self._tell(Retrying(batch_id=plan.batch_id, why=str(error), wait_s=wait_s))
                 self._stop.wait(wait_s * random.uniform(0.8, 1.2))
                 wait_s = min(_LONGEST_WAIT_S, wait_s * 2)
 
@@ -223,18 +223,11 @@ class Deliverer:
         if self._mirror is not None:
             self._mirror(progress)
 
-    def _watcher(self, batch_id: int) -> Callable[[Moment, dict[str, Any]], None]:
-        def watch(moment: Moment, facts: dict[str, Any]) -> None:
-            self._tell(Step(moment), batch_id, facts)
+    def _watcher(self, batch_id: int) -> Callable[[Event], None]:
+        return lambda event: self._tell(replace(event, batch_id=batch_id))
 
-        return watch
-
-    def _tell(
-        self, step: Step, batch_id: int | None, facts: dict[str, Any] | None = None, rows: int | None = None
-    ) -> None:
-        self._observer.on_event(
-            Event(step=step, pipeline=self._identity.name, batch_id=batch_id, rows=rows, facts=facts or {})
-        )
+    def _tell(self, event: Event) -> None:
+        self._observer.on_event(replace(event, pipeline=self._identity.name))
 
 
 def _where_it_stands_still(before: Progress, plan: Plan) -> Positions:

@@ -29,7 +29,7 @@ from atonce.delivery.abilities import (
 from atonce.delivery.contract import Identity, Sink, Source
 from atonce.delivery.deliver import Deliverer, Stopping
 from atonce.delivery.engine import Engine, EngineGone, Placement, Planner, Query
-from atonce.delivery.events import Event, Observer, Silent, Step
+from atonce.delivery.events import Claimed, Event, Observer, PassedOver, Retrying, Silent, Stopped
 from atonce.delivery.locate import locate
 from atonce.delivery.progress import Progress
 from atonce.delivery.resume import (
@@ -119,7 +119,7 @@ class Run:
         self._input = self._watched()
         source_ids = self.job.source.source_ids()
         beginning = self._begin(source_ids)
-        self._tell(Step.CLAIMED, {"positions": beginning.recorded.positions})
+        self._tell(Claimed(positions=beginning.recorded.positions))
         self._notice_changes(beginning.recorded)
         self._placement = self.job.planner.placed(self._engine.session, self._sink, self._on_columns)
         df = self._built(self._loaded(beginning, source_ids))
@@ -195,11 +195,11 @@ class Run:
                 break
             if isinstance(failure, NeedsRows) and self._on_columns:
                 self._on_columns = False
-                self._tell(Step.RETRYING, {"why": f"{failure}: the query continues in Spark's JVM"})
+                self._tell(Retrying(why=f"{failure}: the query continues in Spark's JVM"))
                 self._restart([])
                 continue
             if isinstance(failure, StartAgain):
-                self._tell(Step.RETRYING, {"why": f"{failure}: the query starts again"})
+                self._tell(Retrying(why=f"{failure}: the query starts again"))
                 self._restart([])
                 continue
             now = time.monotonic()
@@ -217,7 +217,7 @@ class Run:
             since.append(now)
             self.restarts += 1
             wait_s = min(10.0, 0.2 * 2 ** len(since))
-            self._tell(Step.RETRYING, {"why": str(failure), "wait_s": wait_s, "restarts": self.restarts})
+            self._tell(Retrying(why=str(failure), wait_s=wait_s, restarts=self.restarts))
             self._stop.wait(wait_s)
             if self._stop.is_set():
                 break
@@ -225,7 +225,7 @@ class Run:
         self._input.look(now=True)
         with contextlib.suppress(RetriableError):
             self._sink.settle()
-        self._tell(Step.STOPPED, {})
+        self._tell(Stopped())
 
     def stop(self) -> None:
         self._stop.set()
@@ -249,7 +249,7 @@ class Run:
                 if len(since) >= _MOST_RESTARTS or self._stop.is_set():
                     raise
                 since.append(time.monotonic())
-                self._tell(Step.RETRYING, {"why": str(error), "restarts": self.restarts})
+                self._tell(Retrying(why=str(error), restarts=self.restarts))
                 self._stop.wait(min(10.0, 0.2 * 2 ** len(since)))
 
     def _until_ended(self) -> BaseException | None:
@@ -382,7 +382,7 @@ class Run:
 
         def tell(line: str, count: int) -> None:
             self.job.say(f"{self.job.name}: {line}")
-            self._tell(Step.PASSED_OVER, {"files": count})
+            self._tell(PassedOver(files=count))
 
         around = Surroundings(
             level=self.job.guarantee, checkpoint=self._checkpoint, spark=self._engine.session, tell=tell
@@ -399,8 +399,8 @@ class Run:
                 f"definition: `atonce reset {self.job.name} --to earliest`."
             )
 
-    def _tell(self, step: Step, facts: dict[str, Any]) -> None:
-        self.job.observer.on_event(Event(step=step, pipeline=self.job.name, facts=facts))
+    def _tell(self, event: Event) -> None:
+        self.job.observer.on_event(replace(event, pipeline=self.job.name))
 
 
 def _parts(fingerprint: str) -> dict[str, str]:

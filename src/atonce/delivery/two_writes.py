@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from atonce.delivery.contract import Batch, OpenSink
-from atonce.delivery.events import Step
+from atonce.delivery.events import Event, OutputBegun, OutputDone, ProgressDone
 from atonce.delivery.progress import Progress
 
 
 class TwoWrites:
     """`guarantee.Delivery` over an open sink. A half that is done is not done again when the order is repeated."""
 
-    def __init__(self, sink: OpenSink, batch: Batch, progress: Progress, tell: Callable[..., None]) -> None:
+    def __init__(self, sink: OpenSink, batch: Batch, progress: Progress, tell: Callable[[Event], None]) -> None:
         self._sink = sink
         self._given = batch.complete
         self._batch = replace(batch, complete=self._complete)
@@ -31,11 +31,11 @@ class TwoWrites:
     def output(self) -> None:
         if self.written:
             return
-        self._tell(Step.OUTPUT_BEGUN, self._batch.plan.batch_id)
+        self._tell(OutputBegun(batch_id=self._batch.plan.batch_id))
         self.given_up = self.recorded_first
         self.rows = self._sink.output(self._batch)
         self.given_up, self.written = False, True
-        self._tell(Step.OUTPUT_DONE, self._batch.plan.batch_id)
+        self._tell(OutputDone(batch_id=self._batch.plan.batch_id, rows=self.rows))
 
     def progress(self) -> None:
         if self.progressed:
@@ -43,7 +43,7 @@ class TwoWrites:
         self._sink.progress(self._complete(self._progress) if self.written else self._progress)
         self.progressed = True
         self.recorded_first = not self.written
-        self._tell(Step.PROGRESS_DONE, self._batch.plan.batch_id)
+        self._tell(ProgressDone(batch_id=self._batch.plan.batch_id))
 
     def progress_on_timer(self) -> None:
         if self.progressed:
@@ -52,7 +52,7 @@ class TwoWrites:
         self.progressed = True
 
     def output_and_progress(self) -> None:
-        self._tell(Step.OUTPUT_BEGUN, self._batch.plan.batch_id)
+        self._tell(OutputBegun(batch_id=self._batch.plan.batch_id))
         self.rows = self._sink.output_and_progress(self._batch, self._progress)
 
     def _complete(self, progress: Progress) -> Progress:

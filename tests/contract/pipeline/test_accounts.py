@@ -46,11 +46,11 @@ def test_batch_says_what_became_of_each_offset(
         .write(output.sink)
     )
     pipeline.run(available_now=True)
-    told = [event.facts.get("read") for event in watcher.events if event.step is Step.DELIVERED]
+    told = [event.read for event in watcher.events if event.step is Step.DELIVERED]
     assert told == [{"offsets": 28, "records": 20, "control": 1, "aborted": 7, "missing": 0, "gone": 0, "filtered": 1}]
     assert len(output.values()) == 19
 
     produce(kafka_servers, name, range(20, 24), partitions=2)
     replace(pipeline, observer=(second := Watcher())).run(available_now=True)
-    told = [event.facts.get("read") for event in second.events if event.step is Step.DELIVERED]
+    told = [event.read for event in second.events if event.step is Step.DELIVERED]
     assert [each["offsets"] for each in told if each] == [4]

@@ -163,7 +163,7 @@ def test_batch_that_outlives_its_transaction_runs_again_with_a_longer_one(copy: 
     watcher = Watcher()
     pipeline = replace(copy(partitions=1, transform=slow, transaction_timeout_ms=1_000), observer=watcher)
     pipeline.run(available_now=True)
-    reasons = [str(event.facts.get("why")) for event in watcher.events if event.step is Step.ABORTED]
+    reasons = [event.why for event in watcher.events if event.step is Step.ABORTED]
     assert any("transaction's time" in reason for reason in reasons), reasons
     assert [value.strip() for value in delivered(pipeline, embedded)] == expected(60)
 

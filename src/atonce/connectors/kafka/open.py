@@ -33,6 +33,7 @@ from atonce.connectors.kafka.write.send import FusedSend, Mode, Report, SendTask
 from atonce.connectors.kafka.write.spool import Spool
 from atonce.delivery.abilities import Partitioned
 from atonce.delivery.contract import Batch, Identity
+from atonce.delivery.events import Aborted, Committed, Committing, OutputDone, ProgressDone
 from atonce.delivery.progress import Progress
 from atonce.delivery.timer import TimedCommits
 from atonce.errors import AtOnceError, AttemptAborted, RefusedError, StartAgain, UndeliverableRow, UsageError
@@ -196,20 +197,20 @@ class KafkaOpenSink:
                     f"the transaction was ended from elsewhere: the batch runs again ({error})"
                 ) from error
             raise
-        batch.watch("output-done", {"rows": report.records})
+        batch.watch(OutputDone(rows=report.records))
 
         def before_end() -> None:
-            batch.watch("progress-done", {})
-            batch.watch("committing", {})
+            batch.watch(ProgressDone())
+            batch.watch(Committing())
 
         self._owner.commit(batch.complete(progress), before_end)
-        batch.watch("committed", {"rows": report.records})
+        batch.watch(Committed(rows=report.records))
         return report.records
 
     def _abandon(self, batch: Batch, why: str) -> None:
         """End the transaction without effect; nobody may write into it any more."""
         self._owner.abort()
-        batch.watch("aborted", {"why": why})
+        batch.watch(Aborted(why=why))
 
     def _lengthen(self, late: OutOfTime) -> None:
         most = broker_config(self._cluster, "transaction.max.timeout.ms", _MAX_TIMEOUT_MS)
