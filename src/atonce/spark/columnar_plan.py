@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from atonce.spark.expressions import ARROW, FUNCTIONS, Call, Column, Columnar, Constant, Expression, Give, Keep
+from atonce.spark.expressions import ARROW, FUNCTIONS, Call, Column, Columnar, Constant, Expression, Filter, Project
 from atonce.spark.pruning import unstarted
 from atonce.spark.task_errors import in_words
 
@@ -45,16 +45,16 @@ def columnar(analyzed: Any) -> Columnar:
     outputs = _named(analyzed.output())
     if len({name for _, name in outputs}) < len(outputs):
         raise NotColumnar("two columns have the same name")
-    stages: list[Keep | Give] = []
+    stages: list[Filter | Project] = []
     while plan.children:
         if len(plan.children) > 1:
             raise NotColumnar(f"{plan.name} has more than one input")
         if plan.name == "Project":
-            stages.append(Give(tuple(_output(each) for each in plan.fields["projectList"])))
+            stages.append(Project(tuple(_output(each) for each in plan.fields["projectList"])))
         elif plan.name == "Filter":
             condition, kind = _translated(_tree(plan.fields["condition"]))
             _require(kind == "boolean", "a condition that is not true or false")
-            stages.append(Keep(condition))
+            stages.append(Filter(condition))
         elif plan.name not in _THROUGH:
             raise NotColumnar(f"{plan.name} needs more than one record at a time")
         plan = plan.children[0]
@@ -84,8 +84,8 @@ def _number(node: _Node) -> int:
     return int(node.fields["exprId"]["id"])
 
 
-def _uses(stage: Keep | Give) -> Iterator[int]:
-    if isinstance(stage, Keep):
+def _uses(stage: Filter | Project) -> Iterator[int]:
+    if isinstance(stage, Filter):
         yield from stage.condition.uses()
     else:
         for _, expression in stage.outputs:

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from atonce.client.cluster import Cluster
@@ -25,11 +26,11 @@ from atonce.connectors.kafka.topics import (
     time_limits,
     topic_config,
 )
-from atonce.connectors.kafka.write.attempt import Attempt, OutOfTime, Watch
 from atonce.connectors.kafka.write.blobs import BLOB_SCHEMA, Encoder, Targets, TimeLimits
 from atonce.connectors.kafka.write.columns import check_columns
 from atonce.connectors.kafka.write.lease import LeaseServer
 from atonce.connectors.kafka.write.send import FusedSend, Mode, Report, SendTask
+from atonce.connectors.kafka.write.sending import OutOfTime, Sending, Watch
 from atonce.connectors.kafka.write.spool import Spool
 from atonce.delivery.abilities import Partitioned
 from atonce.delivery.contract import Batch, Identity
@@ -39,6 +40,7 @@ from atonce.delivery.timer import TimedCommits
 from atonce.errors import AtOnceError, AttemptAborted, RefusedError, StartAgain, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
 from atonce.spark.arrow_job import ArrowJobs
+from atonce.spark.attempt import Attempt
 from atonce.spark.channel import Place
 from atonce.spark.task_errors import of_job
 
@@ -100,7 +102,7 @@ class KafkaOpenSink:
                     self._find_or_create(str(row["topic"]))
         if self._identity.guarantee is Guarantee.AT_LEAST_ONCE:
             self._owner.look()  # for the progress that follows
-        return self._send(batch, self._errand(uuid.uuid4().hex), None).records
+        return self._send(batch, Attempt(id=uuid.uuid4().hex), None).records
 
     def progress(self, progress: Progress) -> None:
         if not self._home.offsets(progress):
@@ -181,11 +183,13 @@ class KafkaOpenSink:
     def _in_one_transaction(self, batch: Batch, progress: Progress) -> int:
         transaction = self._owner.begin()
         self._owner.look()
-        errand = self._errand(
-            f"{transaction.producer_id}-{transaction.epoch}", transaction.producer_id, transaction.epoch
+        attempt = Attempt(
+            id=f"{transaction.producer_id}-{transaction.epoch}",
+            producer_id=transaction.producer_id,
+            epoch=transaction.epoch,
         )
         try:
-            report = self._send(batch, errand, self._owner.timeout_ms)
+            report = self._send(batch, attempt, self._owner.timeout_ms)
         except OutOfTime as late:
             self._abandon(batch, str(late))
             self._lengthen(late)
@@ -244,17 +248,13 @@ class KafkaOpenSink:
                 self._topics[name] = len(found.partitions)
         self._looked_at = time.monotonic()
 
-    def _errand(self, round_id: str, producer_id: int = -1, epoch: int = -1) -> dict[str, Any]:
-        """What the tasks of one attempt must know."""
-        return {"round": round_id, "producer_id": producer_id, "epoch": epoch}
-
-    def _send(self, batch: Batch, errand: dict[str, Any], timeout_ms: int | None) -> Report:
+    def _send(self, batch: Batch, attempt: Attempt, timeout_ms: int | None) -> Report:
         encoder = self._encoder_of(batch)
         mode, leased = self._task.mode, self._task.lease is not None
-        watch = Watch(self._spark, self._lease if leased else None, errand["round"], mode, timeout_ms)
-        errand = {**errand, "spooled": self._spool.usable()}
+        watch = Watch(self._spark, self._lease if leased else None, attempt.id, mode, timeout_ms)
+        attempt = replace(attempt, spooled=self._spool.usable())
         try:
-            report = Attempt(batch, self._jobs, encoder, self._task, errand).run(watch)
+            report = Sending(batch, self._jobs, encoder, self._task, attempt).run(watch)
             if mode == "transaction":
                 self._spool.keep(report.complete_runs())
         except BaseException:

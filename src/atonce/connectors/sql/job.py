@@ -11,7 +11,7 @@ from atonce.connectors.sql.rows_in import RESULT_SCHEMA, Intake
 from atonce.delivery.contract import Batch
 from atonce.errors import AttemptAborted, RefusedError
 from atonce.spark.arrow_job import ArrowFunction, ArrowJobs, column, map_in_arrow
-from atonce.spark.attempt import given
+from atonce.spark.attempt import Attempt, given
 from atonce.spark.row_order import RowOrder, of_batch, refusal, why_not
 from atonce.spark.stage_retries import StageRetries, tagged
 from atonce.spark.task import task_ids
@@ -35,7 +35,7 @@ def run_into(
         if not batch.encoded:
             results = jobs.map(batch.df.select(*[column(name) for name in names]), task, RESULT_SCHEMA)
         spark = batch.df.sparkSession
-        with tagged(spark) as tag, given(spark, {"address": intake.address}):
+        with tagged(spark) as tag, given(spark, Attempt(address=intake.address)):
             rows = results.collect()
         StageRetries(spark).refuse(tag)
         return intake.check(tuple(row) for row in rows)
