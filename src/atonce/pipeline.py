@@ -290,6 +290,7 @@ class Pipeline:
             input_config=dict(kafka_in.config) if kafka_in else {},
             input_partitions=source.partition_count() if kafka_in is not None else None,  # type: ignore[attr-defined]
             refuse_cut=source.refuse_cut if kafka_in is not None else lambda *_: None,  # type: ignore[attr-defined]
+            refuse_torn=source.refuse_torn if kafka_in is not None else lambda _: None,  # type: ignore[attr-defined]
             mirrored=kafka_in is not None and not self._ledger_with_input(kafka_in),
             observer=self.observer,
             say=self.say,

@@ -85,14 +85,16 @@ def _decoded(reader: Reader, headers: bool, told: Callable[[Account], None] | No
     schema = SCHEMA_WITH_HEADERS if headers else SCHEMA
     where = f"topic {wanted.topic!r} partition {wanted.partition}"
     records = control = aborted = missing = 0
-    epoch, reach = wanted.epoch, wanted.start
+    epoch, reach, first_epoch, last_epoch = wanted.epoch, wanted.start, -1, -1
     for position, located, aborts in reader.responses():
         found = decode(located, start=position, end=wanted.end, aborted=aborts, headers=headers, where=where)
         counted = tally(located, found, start=position, end=wanted.end, where=where)
         records, control = records + counted.records, control + counted.control
         aborted, missing = aborted + counted.aborted, missing + counted.missing
         if counted.reach >= 0:
-            epoch, reach = counted.epoch, counted.reach
+            epoch, reach, last_epoch = counted.epoch, counted.reach, counted.epoch
+        if first_epoch < 0:
+            first_epoch = counted.first_epoch
         if found.rows:
             columns = {**found.columns, **constants.columns(found.rows)}
             yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
@@ -108,6 +110,9 @@ def _decoded(reader: Reader, headers: bool, told: Callable[[Account], None] | No
         missing=missing + reader.missing,
         gone=reader.gone,
         epoch=reader.last_epoch(epoch, reach) if told is not None else -1,
+        first_epoch=first_epoch,
+        last_epoch=last_epoch,
+        reach=min(reach, wanted.end),
     )
     if told is not None:
         told(account)

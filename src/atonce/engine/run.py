@@ -7,10 +7,11 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from atonce.client.ranges import Seam
 from atonce.engine.accounts import Accounts
 from atonce.engine.checkpoint import Checkpoint
 from atonce.engine.checkpoint_manager import quick_on_a_local_disk
@@ -92,6 +93,8 @@ class Job:
     input_partitions: int | None = None
     refuse_cut: Callable[[Positions, Positions], None] = lambda _positions, _epochs: None
     """(the ledger's positions, its leader epochs) → `DataLossError` if the input's logs no longer hold them."""
+    refuse_torn: Callable[[Sequence[Seam]], None] = lambda _seams: None
+    """Where the leader epoch changed while a batch was read → `DataLossError` if it was read of two logs."""
     mirrored: bool = False
     """The ledger is not in the input's cluster, so the group's offsets there are kept as a mirror for lag tools."""
     observer: Observer = field(default_factory=Silent)
@@ -120,7 +123,7 @@ class Run:
         self._mirror = (
             Mirror(job.name, job.input_servers, job.input_config) if job.mirrored and job.input_servers else None
         )
-        self._accounts = Accounts.for_session(spark) if job.input_servers else None
+        self._accounts = Accounts.for_session(spark, job.refuse_torn) if job.input_servers else None
         self._deliverer: Deliverer | None = None
         self._input: InputWatch = Unwatched()
         self._fused = Fused()

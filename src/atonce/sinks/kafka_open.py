@@ -200,7 +200,12 @@ class KafkaOpenSink:
             batch.watch("progress-done", {})
             batch.watch("committing", {})
 
-        self._owner.commit(batch.complete(progress), before_end)
+        try:
+            done = batch.complete(progress)
+        except AtOnceError as error:  # what was read does not hold together
+            self._abandon(batch, str(error)[:200])
+            raise
+        self._owner.commit(done, before_end)
         batch.watch("committed", {"rows": report.records})
         return report.records
 

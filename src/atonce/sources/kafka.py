@@ -6,12 +6,13 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from atonce.client.cluster import NO_ID, Cluster
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, epoch_ends, list_offsets
+from atonce.client.ranges import Seam
 from atonce.client.topic import Kafka
 from atonce.errors import DataLossError, UsageError
 from atonce.guarantee import SourceTraits
@@ -65,7 +66,20 @@ class KafkaSource:
             found = {name: cluster.topic(name) for name in self._topics(cluster)}
             return {name: topic.id for name, topic in found.items() if topic is not None and topic.id != NO_ID}
 
-    def refuse_cut(self, positions: Positions, epochs: Positions) -> None:
+    def refuse_torn(self, seams: Sequence[Seam]) -> None:
+        """`DataLossError` if a batch was read of two logs. In one log the epoch only grows, and only behind all that
+        was read in the one before: an ordinary fail-over."""
+        for seam in seams:
+            if seam.next_epoch > seam.epoch:
+                self.refuse_cut({str(seam): seam.upto}, {str(seam): seam.epoch}, done="read")
+            else:
+                self._tell_cut(
+                    f"{seam}: read up to offset {seam.upto}, the last record in leader epoch {seam.epoch}, but from "
+                    f"offset {seam.start} on in epoch {seam.next_epoch}",
+                    "read",
+                )
+
+    def refuse_cut(self, positions: Positions, epochs: Positions, done: str = "delivered") -> None:
         """`DataLossError` if a log no longer holds what was read of it: the leader epoch of the record before a
         position now ends below it. A log that ends below it altogether may have a leader that is not up to date."""
         wanted = {_place(place): epoch for place, epoch in epochs.items() if place in positions and epoch >= 0}
@@ -79,17 +93,18 @@ class KafkaSource:
                 waited_s = time.monotonic() - began
                 cut = [tp for tp in wanted if last[tp] >= positions[str(tp)] or waited_s >= CUT_BELIEVED_AFTER_S]
                 if cut:
-                    self._tell_cut("; ".join(_cut_words(tp, positions[str(tp)], wanted[tp], ends[tp]) for tp in cut))
+                    words = [_cut_words(tp, positions[str(tp)], wanted[tp], ends[tp], done) for tp in cut]
+                    self._tell_cut("; ".join(words), done)
                     return
                 for tp in wanted:
                     cluster.forget_topic(tp.topic)
                 time.sleep(ASKED_AGAIN_EVERY_S if wanted else 0)
 
-    def _tell_cut(self, what: str) -> None:
+    def _tell_cut(self, what: str, done: str) -> None:
         if self.kafka.fail_on_data_loss:
             raise DataLossError(
                 f"{what}: the log was cut and written anew, as after an unclean leader election, so what stands before "
-                "these positions is not what was delivered. Next: find out why, then go on with "
+                f"these positions is not what was {done}. Next: find out why, then go on with "
                 "fail_on_data_loss: false, or reset it."
             )
         log.warning("%s. Going on, as fail_on_data_loss: false says.", what)
@@ -200,11 +215,11 @@ def _place(place: str) -> TopicPartition:
     return TopicPartition(topic, int(index))
 
 
-def _cut_words(tp: TopicPartition, position: int, epoch: int, found: tuple[int, int]) -> str:
+def _cut_words(tp: TopicPartition, position: int, epoch: int, found: tuple[int, int], done: str) -> str:
     now = (
         f"that epoch ends at offset {found[1]}" if found[0] == epoch else f"epoch {found[0]} ends at offset {found[1]}"
     )
-    return f"{tp}: delivered up to offset {position}, the last record in leader epoch {epoch}, but now {now}"
+    return f"{tp}: {done} up to offset {position}, the last record in leader epoch {epoch}, but now {now}"
 
 
 def _of(start: Mapping[str, Any], tp: TopicPartition) -> Any:
