@@ -49,13 +49,16 @@ def fetch_all(
     max_bytes: int = DEFAULT_MAX_BYTES,
     timeout_ms: int = NO_PROGRESS_MS,
     fail_on_data_loss: bool = True,
+    only_this_topic: bool = False,
     told: Callable[[Account], None] | None = None,
 ) -> Iterator[Any]:
     """Every visible record of each (topic, partition, start, end), as `pa.RecordBatch`es (see SCHEMA).
 
     One range after the other, each in offset order, start <= offset < end; while one is read, the next few are asked
     for. `timeout_ms` bounds the time without any progress. With `fail_on_data_loss=False`, records that are gone are
-    passed over with a warning that names them. `told` hears what became of the offsets of each finished range.
+    passed over with a warning that names them, and a topic that was made again is read by its name, unless
+    `only_this_topic`: then no record of another topic is ever given. `told` hears what became of the offsets of each
+    finished range.
     """
     readers = [
         Reader(
@@ -65,6 +68,7 @@ def fetch_all(
             max_bytes=max_bytes,
             timeout_ms=timeout_ms,
             fail_on_data_loss=fail_on_data_loss,
+            only_this_topic=only_this_topic,
         )
         for each in as_wanted(ranges)
     ]

@@ -204,6 +204,13 @@ class KafkaSource:
         self, cluster: Cluster, partitions: list[TopicPartition], start: Mapping[str, Any]
     ) -> Positions:
         """{topic: {partition: offset}}; -2 is earliest, -1 latest, and what is not named begins at the earliest."""
+        there = set(partitions)
+        named = {TopicPartition(topic, int(p)) for topic, places in start.items() for p in places}
+        if strangers := sorted(named - there):
+            raise UsageError(
+                f"start names partitions that are not read: {', '.join(map(str, strangers))}; there are: "
+                f"{', '.join(map(str, sorted(there)[:20])) or 'none'}. Next: correct start."
+            )
         wanted = {tp: int(_of(start, tp)) for tp in partitions}
         special = {tp: at for tp, at in wanted.items() if at < 0}
         fixed = {tp: at for tp, at in wanted.items() if at >= 0}
