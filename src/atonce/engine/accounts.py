@@ -100,9 +100,12 @@ class Accounts:
         self._door.close()
 
     def _seams(self, plan: Plan, place: str) -> list[Seam]:
+        """Of what belongs to this batch: a task that another one left behind may still tell of its own."""
+        start, end = (plan.start or {}).get(place, 0), (plan.end or {}).get(place, 0)
         with self._lock:
-            heard, (position, epoch) = set(self._heard.get(place, ())), self._ledgers.get(place, (-1, -1))
-        return seams(heard, (position, epoch) if position == (plan.start or {}).get(place) else (-1, -1))
+            heard = [each for each in self._heard.get(place, ()) if start <= each.start and each.end <= end]
+            position, epoch = self._ledgers.get(place, (-1, -1))
+        return seams(heard, (position, epoch) if position == start else (-1, -1))
 
     def _chain(self, plan: Plan, place: str) -> list[Account]:
         """The reports that cover the batch's range of a partition without a gap; empty if some are missing."""

@@ -205,13 +205,18 @@ class KafkaSource:
     ) -> Positions:
         """{topic: {partition: offset}}; -2 is earliest, -1 latest, and what is not named begins at the earliest."""
         there = set(partitions)
-        named = {TopicPartition(topic, int(p)) for topic, places in start.items() for p in places}
-        if strangers := sorted(named - there):
+        try:
+            named = {TopicPartition(topic, int(p)): int(at) for topic, ps in start.items() for p, at in ps.items()}
+        except (AttributeError, TypeError, ValueError):
+            raise UsageError(
+                f"start is {dict(start)!r}, not earliest, latest, {{topic: {{partition: offset}}}} or {{timestamp: ms}}"
+            ) from None
+        if strangers := sorted(set(named) - there):
             raise UsageError(
                 f"start names partitions that are not read: {', '.join(map(str, strangers))}; there are: "
                 f"{', '.join(map(str, sorted(there)[:20])) or 'none'}. Next: correct start."
             )
-        wanted = {tp: int(_of(start, tp)) for tp in partitions}
+        wanted = {tp: named.get(tp, EARLIEST) for tp in partitions}
         special = {tp: at for tp, at in wanted.items() if at < 0}
         fixed = {tp: at for tp, at in wanted.items() if at >= 0}
         return _by_place({**fixed, **_resolved(cluster, special, self.kafka.isolation)})
@@ -227,11 +232,6 @@ def _cut_words(tp: TopicPartition, position: int, epoch: int, found: tuple[int, 
         f"that epoch ends at offset {found[1]}" if found[0] == epoch else f"epoch {found[0]} ends at offset {found[1]}"
     )
     return f"{tp}: {done} up to offset {position}, the last record in leader epoch {epoch}, but now {now}"
-
-
-def _of(start: Mapping[str, Any], tp: TopicPartition) -> Any:
-    of_topic = start.get(tp.topic, {})
-    return of_topic.get(str(tp.partition), of_topic.get(tp.partition, EARLIEST))
 
 
 def _resolved(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: str) -> dict[TopicPartition, int]:

@@ -266,5 +266,7 @@ def test_start_that_names_a_partition_that_is_not_read_is_refused(embedded: str)
     named: dict[str, dict[str, int]] = {topic: {"0": 3, "2": 7}, "elsewhere": {"0": 1}}
     with pytest.raises(UsageError, match=rf"not read: elsewhere/0, {topic}/2; there are: {topic}/0, {topic}/1"):
         KafkaSource(Kafka(topic, servers=embedded, start=named)).first_positions()
+    with pytest.raises(UsageError, match=r"start is \{.*: 5\}, not earliest, latest, \{topic: \{partition: offset\}\}"):
+        KafkaSource(Kafka(topic, servers=embedded, start={topic: 5})).first_positions()  # type: ignore[dict-item]
     found = KafkaSource(Kafka(topic, servers=embedded, start={topic: {"0": 3}})).first_positions()
     assert found == {f"{topic}/0": 3, f"{topic}/1": 0}
