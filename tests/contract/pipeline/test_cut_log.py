@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 import atonce
-from atonce.apache.kafka import ApacheKafka
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
-from atonce.engine.observer import Step
+from atonce.client.operate.admin import create_topic
+from atonce.delivery.events import Step
 from atonce.errors import DataLossError
+from atonce.local.servers.kafka import ApacheKafka
 from atonce.pipeline import COLUMNS
-from atonce.verify.proxy import Proxy
-from atonce.verify.rules import Action, Rule
-from atonce.verify.wire import Request, batch_heads
+from atonce.verify.wire.decode import Request, batch_heads
+from atonce.verify.wire.proxy import Proxy
+from atonce.verify.wire.rules import Action, Rule
 from tests.contract.client.parts import eventually
 from tests.contract.pipeline.parts import OUTPUTS, Output, Watcher, produce
 from tests.contract.pipeline.test_same_input import copier, delivered, running, values

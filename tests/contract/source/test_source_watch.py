@@ -15,14 +15,14 @@ from confluent_kafka.admin import NewTopic
 from atonce.broker.embedded import Broker
 from atonce.client import identity
 from atonce.client.cluster import NO_ID, Cluster
-from atonce.client.topic import Kafka
-from atonce.engine import source_watch
-from atonce.engine.source import StreamReader
+from atonce.connectors.kafka.read import watch as source_watch
+from atonce.connectors.kafka.read.stream import StreamReader
+from atonce.connectors.kafka.source import KafkaSource
+from atonce.connectors.kafka.topic import Kafka
 from atonce.errors import DataLossError, UsageError
-from atonce.sources.kafka import KafkaSource
-from atonce.verify.proxy import Proxy
-from atonce.verify.rules import Action, Rule
-from atonce.verify.wire import Request
+from atonce.verify.wire.decode import Request
+from atonce.verify.wire.proxy import Proxy
+from atonce.verify.wire.rules import Action, Rule
 from tests.contract.client.parts import admin, eventually, fresh_name, fresh_topic
 from tests.contract.source.parts import fill
 from tests.contract.source.test_source_planning import expected, planned, stream_reader, values
