@@ -197,7 +197,7 @@ def test_pieces_of_one_range_are_kept_over_a_restart_and_refused_over_a_cut(
     restartable: object, scratch: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Tasks read parts of one partition, and between them its files go back to an older copy and grow again."""
-    from atonce.apache.kafka import ApacheKafka
+    from atonce.local.servers.kafka import ApacheKafka
 
     assert isinstance(restartable, ApacheKafka)
     kafka, topic = restartable, fresh_topic(restartable.servers)
