@@ -52,6 +52,12 @@ class Checkpoint(Protocol):
 
     def query_id(self) -> str | None: ...
 
+    def names_no_query(self) -> bool:
+        """It is there, and what it says of its query cannot be read."""
+
+    def refuse_torn(self) -> None:
+        """`LedgerMismatch` when a file of it cannot be read, as a power cut leaves it."""
+
     def has_state(self) -> bool: ...
 
     def plan(self, query_id: str, batch_id: int, stateful: bool) -> Plan: ...

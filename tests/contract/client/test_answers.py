@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from kafka.protocol.admin import AlterClientQuotasRequest
 
 from atonce.client.cluster import Cluster
-from atonce.client.errors import raise_for
+from atonce.client.errors import BrokerRefused, raise_for
 from atonce.client.fetch import fetch_all
 from atonce.client.offsets import LATEST, Committed, TopicPartition, commit, committed, epoch_ends, list_offsets
 from atonce.client.operate import admin
@@ -22,6 +23,7 @@ from atonce.client.reader import Reader
 from atonce.client.transaction import Transaction
 from atonce.client.wire import Wire
 from atonce.records.encode import encode
+from atonce.verify.wire.decode import Request
 from atonce.verify.wire.fabricate import throttled, without
 from atonce.verify.wire.proxy import Proxy
 from atonce.verify.wire.rules import Action, Rule
@@ -237,3 +239,25 @@ def test_a_request_quota_slows_everything_down_and_nothing_fails(
             assert admin.topic_settings(cluster, topic)
             assert list_offsets(cluster, {place: LATEST}) == {place: 20}
     assert "throttled by broker" in caplog.text
+
+
+def sent_elsewhere(request: Request, body: Any) -> Any:
+    """A leader that wants its readers to go to a replica near them: no records, no error, and the true bound."""
+
+    def nothing(part: Any) -> Any:
+        return replace(part, records=None, preferred_read_replica=2)
+
+    topics = (replace(topic, partitions=tuple(map(nothing, topic.partitions))) for topic in body.responses)
+    return replace(body, responses=tuple(topics))
+
+
+def test_a_leader_that_sends_readers_elsewhere_is_named_and_its_emptiness_proves_nothing(
+    proxy: Proxy, cluster: Cluster, kafka_servers: str
+) -> None:
+    topic = fresh_topic(kafka_servers)
+    send(cluster, topic, blobs(range(20)))
+    rule = Rule(apis=frozenset({"fetch"}), action=Action.CHANGE, change=sent_elsewhere, times=1000)
+    proxy.add(rule)
+    with pytest.raises(BrokerRefused, match=rf"{topic}/0 at offset 0: the leader sends .* node 2 .*Next: .*selector"):
+        offsets_of(cluster, topic, 20)
+    rule.wait(5)

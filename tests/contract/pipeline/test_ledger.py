@@ -68,6 +68,22 @@ def test_deleted_checkpoint_is_begun_again_from_the_ledger(pipe: Make, embedded:
     assert delivered(pipeline, embedded) == expected(60)
 
 
+@pytest.mark.parametrize("name", ["metadata", "atonce.json"])
+def test_torn_checkpoint_is_begun_again_from_the_ledger_or_refused_if_it_has_state(
+    pipe: Make, embedded: str, scratch: Path, name: str
+) -> None:
+    """A power cut under Spark's own files, or ours."""
+    plain, stateful = pipe(), pipe(transform="SELECT CAST(count(*) AS STRING) AS value FROM input")
+    for pipeline in (plain, stateful):
+        pipeline.run(available_now=True)
+        (scratch / pipeline.name / name).write_text('{"id')
+    produce(embedded, plain.name, range(40, 60), partitions=2)
+    plain.run(available_now=True)
+    assert delivered(plain, embedded) == expected(60)
+    with pytest.raises(LedgerMismatch, match=rf"{stateful.name}/{name} is torn.*Next: restore the checkpoint"):
+        stateful.run(available_now=True)
+
+
 def test_checkpoint_that_is_a_version_behind_is_begun_again_from_the_ledger(
     pipe: Make, embedded: str, scratch: Path
 ) -> None:

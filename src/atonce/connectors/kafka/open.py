@@ -207,7 +207,12 @@ class KafkaOpenSink:
             batch.watch(ProgressDone())
             batch.watch(Committing())
 
-        self._owner.commit(batch.complete(progress), before_end)
+        try:
+            done = batch.complete(progress)
+        except AtOnceError as error:  # what was read does not hold together
+            self._abandon(batch, str(error)[:200])
+            raise
+        self._owner.commit(done, before_end)
         batch.watch(Committed(rows=report.records))
         return report.records
 

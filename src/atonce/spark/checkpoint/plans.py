@@ -43,8 +43,14 @@ class Checkpoint:
         return _newest(self.files.names("commits"))
 
     def query_id(self) -> str | None:
+        """Spark's id of the query; None before its first start."""
         text = self.files.read("metadata")
-        return str(json.loads(text)["id"]) if text else None
+        if text is None:
+            return None
+        try:
+            return str(json.loads(text)["id"])
+        except (ValueError, KeyError, TypeError):
+            raise self._torn("metadata", "which query it belongs to") from None
 
     def has_state(self) -> bool:
         return any(name.isdigit() for name in self.files.names("state"))
@@ -97,10 +103,7 @@ class Checkpoint:
             )
         version, lines = text.partition("\n")[0], text.splitlines()[2:]
         if not lines or any(line.startswith("{") and not _whole(line) for line in lines):
-            raise LedgerMismatch(
-                f"{self.path}/offsets/{batch_id} is torn, as a power cut leaves it, so what batch {batch_id} covers is "
-                "unknown. Nothing was delivered. Next: restore the checkpoint, or begin again with `atonce reset`."
-            )
+            raise self._torn(f"offsets/{batch_id}", f"what batch {batch_id} covers")
         if version != _SPARKS_VERSION:
             raise RefusedError(
                 f"{self.path}/offsets/{batch_id} has version {version!r}; only {_SPARKS_VERSION!r} is understood. "
@@ -113,15 +116,37 @@ class Checkpoint:
         text = self.files.read(_OURS)
         if text is None:
             return None
-        ours = json.loads(text)
-        refuse_newer(int(ours.get("version", 1)), f"{self.path}/{_OURS}")
-        first = ours["first"]
-        return None if first is None else {str(p): int(at) for p, at in first.items()}
+        try:
+            ours = json.loads(text)
+            refuse_newer(int(ours.get("version", 1)), f"{self.path}/{_OURS}")
+            first = ours["first"]
+            return None if first is None else {str(p): int(at) for p, at in first.items()}
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise self._torn(_OURS, "where batch 0 began") from None
 
     def begin(self, first: Positions | None) -> None:
         """Remember where batch 0 begins, before Spark plans it."""
         ours = {"version": VERSION, "first": None if first is None else dict(first)}
         self.files.write(_OURS, json.dumps(ours, sort_keys=True))
+
+    def refuse_torn(self) -> None:
+        """`LedgerMismatch` if a file that belongs to no single batch was torn; Spark would end with a riddle."""
+        self.query_id()
+        self.first()
+
+    def names_no_query(self) -> bool:
+        """Torn by the first start of all, before anything was planned: nothing is lost with it."""
+        try:
+            self.query_id()
+        except LedgerMismatch:
+            return True
+        return False
+
+    def _torn(self, name: str, unknown: str) -> LedgerMismatch:
+        return LedgerMismatch(
+            f"{self.path}/{name} is torn, as a power cut leaves it, so {unknown} is unknown. Nothing was delivered. "
+            "Next: restore the checkpoint, or begin again with `atonce reset`."
+        )
 
     def set_aside(self) -> str | None:
         """Make room for a fresh checkpoint; the old one is kept beside it. Returns where, None if there was none."""

@@ -195,6 +195,7 @@ def read_ranges(options: SourceOptions, schema: StructType, partition: InputPart
         headers=options.headers,
         max_bytes=options.fetch_bytes,
         fail_on_data_loss=options.fail_on_data_loss,
+        only_this_topic=options.topic_ids is not None,  # the ledger's positions belong to that very topic
         told=told.append,
     )
     if options.accounts is not None:
