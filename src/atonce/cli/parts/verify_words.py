@@ -46,7 +46,7 @@ OneToOne = Annotated[
     typer.Option("--one-to-one", help="The command promises one output for every input, also in the clean run."),
 ]
 Broker = Annotated[str, typer.Option(help="Which broker verify starts: embedded, or apache for Apache Kafka itself.")]
-Nodes = Annotated[int, typer.Option(help="3: a cluster of Apache Kafka, for F23 and F28.")]
+Nodes = Annotated[int, typer.Option(help="3: a cluster of Apache Kafka, whose nodes are killed and cut off.")]
 Servers = Annotated[str | None, typer.Option(help="A Kafka of yours, HOST:PORT,…; needs --allow-external.")]
 Database = Annotated[
     str | None,
