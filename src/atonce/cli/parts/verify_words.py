@@ -24,7 +24,7 @@ OutputTable = Annotated[
 ]
 Expect = Annotated[str | None, typer.Option(help="Level that the command promises; without it: what is seen.")]
 Level = Annotated[str | None, typer.Option(help="Verify the pipeline at this level instead of its own.")]
-Faults = Annotated[str, typer.Option(help="default, all, or F3,F7,F14/prepared …")]
+Faults = Annotated[str, typer.Option(help="default, all, or names from --list, separated by commas.")]
 List = Annotated[bool, typer.Option("--list", help="List the faults and what each level may show.")]
 Seed = Annotated[int | None, typer.Option(help="Fixes everything that is random.")]
 Count = Annotated[int, typer.Option(help="How many numbered records to make.")]
