@@ -133,7 +133,7 @@ def test_ledger_that_is_older_than_the_output_is_refused(pipe: Make, embedded: s
     assert delivered(pipeline, embedded) == expected(60)
 
 
-def test_database_restored_with_its_ledger_is_gone_on_from(embedded: str, scratch: Path, spark: Any) -> None:
+def test_database_restored_with_its_ledger_is_resumed_from(embedded: str, scratch: Path, spark: Any) -> None:
     """F27: output and ledger are one, so what the restored ledger says is what the restored output holds."""
     name = f"restored-{uuid.uuid4().hex[:8]}"
     with Cluster(embedded) as cluster:

@@ -75,7 +75,7 @@ def opened(kind: str, where: str) -> Iterator[Any]:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_database_that_goes_back_under_a_running_pipeline_is_gone_on_from(
+def test_database_that_goes_back_under_a_running_pipeline_is_resumed_from(
     request: pytest.FixtureRequest, embedded: str, scratch: Path, spark: Any, kind: str, level: str
 ) -> None:
     """F33: output and ledger go back together, so what the ledger says is what the output holds."""

@@ -153,7 +153,7 @@ class SqlLedger:
         return recorded, self._went_back(held, left)
 
     def is_behind(self, progress: Progress) -> bool:
-        """Whether something at least as new is acknowledged already (S20)."""
+        """Whether something at least as new is acknowledged already."""
         return self._held is not None and progress.sequence <= self._held.progress.sequence
 
     def acknowledged(self, progress: Progress) -> None:

@@ -1,7 +1,7 @@
 """Table: an outbox in PostgreSQL or SQLite, read in the order of a unique growing column; replayable and ordered.
 
-Progress is the next id. Ids become visible out of order: an older transaction may commit after a newer one was read
-(F29), so a batch is planned to end only where nothing below can still appear.
+Progress is the next id. Ids become visible out of order: an older transaction may commit after a newer one was read,
+so a batch is planned to end only where nothing below can still appear.
 """
 
 from __future__ import annotations

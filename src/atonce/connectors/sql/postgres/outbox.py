@@ -161,7 +161,7 @@ class PostgresTable:
         try:
             return psycopg.connect(self._ref.url, autocommit=True, connect_timeout=10, application_name="atonce")
         except psycopg.OperationalError as error:
-            raise UnreachableError(f"PostgreSQL at {self.where} does not let us in: {str(error).strip()}") from None
+            raise UnreachableError(f"PostgreSQL at {self.where} refused the connection: {str(error).strip()}") from None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,7 +5,7 @@ at-most-once     the ledger row first, fenced; then the rows in a transaction of
 at-least-once    the rows first; then the ledger row
 effectively-once the rows and the ledger row in one transaction
 
-`mode="upsert"` and `dedupe=` also make a repeated batch harmless on their own (S15, S16).
+`mode="upsert"` and `dedupe=` also make a repeated batch harmless on their own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Postgres(TableOptions):
     order_by    column(s) of rows and table that say which row of a key is the newest, such as "updated_at": it stays,
                 whatever comes later. Without it all rows of a key must come from one input partition
     create      make a missing table from the schema of the rows
-    dedupe      a column with a unique message number; numbers processed before are dropped (S16)
+    dedupe      a column with a unique message number; numbers processed before are dropped
     dedupe_keep how long numbers are remembered, at least: "7d", "12h", or seconds; None: for ever
     delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
     deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"

@@ -29,7 +29,7 @@ class SQLite(TableOptions):
     order_by    column(s) of rows and table that say which row of a key is the newest, such as "updated_at": it stays,
                 whatever comes later. Without it all rows of a key must come from one input partition
     create      make a missing table from the schema of the rows
-    dedupe      a column with a unique message number; numbers processed before are dropped (S16)
+    dedupe      a column with a unique message number; numbers processed before are dropped
     dedupe_keep how long numbers are remembered, at least: "7d", "12h", or seconds; None: for ever
     delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
     deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"
