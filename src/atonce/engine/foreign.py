@@ -5,10 +5,12 @@ Its source is not ours, so positions are opaque: the ledger keeps query id and b
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from atonce.engine.cautions import cautions
 from atonce.engine.checkpoint import Checkpoint
 from atonce.engine.delivery import Deliverer
 from atonce.engine.determinism import of_plan, refuse_unproven
@@ -18,6 +20,8 @@ from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, SourceTraits, require
 from atonce.ledger.progress import Positions, Progress
 from atonce.sinks.contract import Identity, OpenSink, Sink
+
+_log = logging.getLogger("atonce")
 
 
 @dataclass(slots=True)
@@ -42,6 +46,8 @@ class ForeignDelivery:
         )
         require(self.guarantee, source, self.sink.traits())
         self.sink.check()
+        for line in cautions(None, self.sink, self.guarantee):
+            _log.warning("%s: %s", self.name, line)
 
     def __call__(self, df: Any, batch_id: int) -> None:
         with self._lock:
