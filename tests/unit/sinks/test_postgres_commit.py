@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from atonce.connectors.sql.postgres.store import PostgresStore
 from atonce.errors import OutcomeUnknown
-from atonce.sinks.postgres_store import PostgresStore
 
 
 def commit_answered_with(sqlstate: str | None) -> None:
