@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
+import logging
 import re
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -219,7 +220,7 @@ class Pipeline:
         require(self.level, source.traits(), sink.traits())
         with self._somewhere() as here:
             source, sink = here._checked_parts()
-            for line in cautions(source, sink, self.level):
+            for line in cautions((source, sink), self.level):
                 self.say(f"{self.name}: {line}")
             planner = here.planner()
             spark = session(here.master, here.spark, warm=True, sees_rows=planner.sees_rows())
@@ -264,7 +265,7 @@ class Pipeline:
             except UsageError as error:
                 lines.append(str(error))
         try:
-            lines += [] if lines else cautions(source, sink, self.level)
+            lines += [] if lines else cautions((source, sink), self.level)
         except UsageError as error:
             lines.append(str(error))
         doubts = [line for part in (source, sink) if isinstance(part, Doubtful) for line in part.doubts()]
@@ -328,7 +329,7 @@ def deliver(
     """
     from atonce.spark.foreign import ForeignDelivery
 
-    return ForeignDelivery(
+    made = ForeignDelivery(
         sink=as_sink(sink),
         name=name,
         checkpoint=checkpoint,
@@ -337,11 +338,14 @@ def deliver(
         observer=observer or Silent(),
         deterministic=deterministic,
     )
+    for line in cautions((made.sink,), made.guarantee):
+        logging.getLogger("atonce").warning("%s: %s", name, line)
+    return made
 
 
-def cautions(source: Source, sink: Sink, level: Guarantee) -> list[str]:
+def cautions(parts: Iterable[Source | Sink], level: Guarantee) -> list[str]:
     """What may be forgotten or cannot be checked, and is no reason to refuse the pipeline."""
-    return [line for part in (source, sink) if isinstance(part, Cautious) for line in part.cautions(level)]
+    return [line for part in parts if isinstance(part, Cautious) for line in part.cautions(level)]
 
 
 def _anywhere(part: Any) -> Any:

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from kafka.protocol.admin import AlterClientQuotasRequest
 
 from atonce.client.cluster import Cluster
-from atonce.client.errors import BrokerRefused, raise_for
+from atonce.client.errors import BrokerRefused
 from atonce.client.fetch import fetch_all
 from atonce.client.offsets import LATEST, Committed, TopicPartition, commit, committed, epoch_ends, list_offsets
 from atonce.client.operate import admin
@@ -27,7 +26,7 @@ from atonce.verify.wire.decode import Request
 from atonce.verify.wire.fabricate import throttled, without
 from atonce.verify.wire.proxy import Proxy
 from atonce.verify.wire.rules import Action, Rule
-from tests.contract.client.parts import blobs, fresh_name, fresh_topic
+from tests.contract.client.parts import blobs, fresh_name, fresh_topic, quota
 
 
 @pytest.fixture
@@ -179,16 +178,6 @@ def test_a_throttled_fetch_waits_as_long_as_it_is_told_and_is_asked_again(
 
 
 # Real quotas ------------------------------------------------------------------------------------------------------
-
-
-def quota(cluster: Cluster, client_id: str, name: str, value: float) -> None:
-    entry = AlterClientQuotasRequest.EntryData
-    wanted = entry(
-        entity=[entry.EntityData(entity_type="client-id", entity_name=client_id)],
-        ops=[entry.OpData(key=name, value=value, remove=False)],
-    )
-    answer = cluster.call(AlterClientQuotasRequest(entries=[wanted], validate_only=False))
-    raise_for(answer.entries[0].error_code, "altering a quota")
 
 
 def large(count: int) -> list[Any]:

@@ -191,7 +191,7 @@ def test_timed_commit_waits_for_whoever_holds_the_sink(embedded: str, spark: Any
     sink.claim()
     progress = Progress(instance="a", query_id="q", batch_id=0, positions={f"{name}/0": 5}, sequence=1)
     with sink._lock:
-        late = threading.Thread(target=sink._record_from_timer, args=(progress,))
+        late = threading.Thread(target=sink._timer._commit, args=(progress,))
         late.start()
         late.join(0.2)
         assert late.is_alive()

@@ -35,7 +35,7 @@ _UNREADABLE = re.compile(
 
 
 def refuse_ignored_files(options: Mapping[str, str], spark: Any, level: Guarantee) -> None:
-    """Settings under which Spark leaves out files that it cannot read and goes on."""
+    """Settings under which Spark leaves out files or lines that it cannot read and goes on."""
     for name in _IGNORING:
         setting = f"spark.sql.files.{name}"
         told = option(options, name)
@@ -45,6 +45,12 @@ def refuse_ignored_files(options: Mapping[str, str], spark: Any, level: Guarante
                 f"{name if told is not None else setting}=true is refused at {level.value}: a file that vanishes or "
                 "cannot be read would be passed over, and nothing would say so. Next: set it to false."
             )
+    mode = option(options, "mode") or ""
+    if mode.upper() == "DROPMALFORMED" and level in NO_LOSS:
+        raise UsageError(
+            f"mode={mode} is refused at {level.value}: lines that do not fit the schema would be passed over, and "
+            "nothing would say so. Next: leave it out, and they come as rows of NULL, or say FAILFAST."
+        )
 
 
 class FileWatch:
