@@ -17,7 +17,7 @@ from atonce.engine.covered import covered, planned_files, seen_files
 from atonce.engine.files import files_at
 from atonce.errors import LedgerMismatch, RefusedError
 from atonce.ledger.format import VERSION, refuse_newer
-from atonce.ledger.progress import IDS, Plan, Positions
+from atonce.ledger.progress import BORDERS, IDS, Plan, Positions
 
 ParsePositions = Callable[[str], Positions | None]
 
@@ -63,7 +63,8 @@ class Checkpoint:
             end=end,
             stateful=stateful,
             covers=covers,
-            source_ids=_source_ids(lines),
+            source_ids=_named(lines, IDS),
+            borders=_named(lines, BORDERS),
         )
 
     def end(self, batch_id: int) -> Positions | None:
@@ -145,11 +146,11 @@ def _newest(names: list[str]) -> int | None:
     return max((int(name) for name in names if name.isdigit()), default=None)
 
 
-def _source_ids(lines: list[str]) -> dict[str, str]:
-    """The ids that a plan's lines name, of all its sources."""
+def _named(lines: list[str], key: str) -> dict[str, str]:
+    """What a plan's lines name beside the positions, of all its sources."""
     found: dict[str, str] = {}
     for line in lines:
         offsets = json.loads(line) if line.startswith("{") else None
-        if isinstance(offsets, dict) and isinstance(offsets.get(IDS), dict):
-            found.update(offsets[IDS])
+        if isinstance(offsets, dict) and isinstance(offsets.get(key), dict):
+            found.update(offsets[key])
     return found

@@ -95,6 +95,7 @@ def rewind(
                 fingerprint=fingerprint,
                 sequence=sequence + 1,
                 first=to,
+                borders=source.borders(to),
             )
         )
         opened.settle()

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -140,7 +140,7 @@ class Run:
         self._notice_changes(beginning.recorded)
         self._fused = self.job.fuse(self._spark, self._sink, self._on_columns)
         register(self._spark)
-        options = {**self._fused.options, **self._source_options({**source_ids, **beginning.recorded.source_ids})}
+        options = {**self._fused.options, **self._source_options(source_ids, beginning.recorded)}
         df = self._built(self.job.source.load(self._spark, beginning.start, options))
         # What was loaded is what the ledger was compared with, not something made again in between.
         refuse_recreated(
@@ -330,6 +330,7 @@ class Run:
                 fingerprint=self.identity.fingerprint,
                 sequence=1,
                 first=first,
+                borders=self.job.source.borders(first),
             )
             self._record_first(recorded)
         refuse_recreated(recorded, source_ids, self.job.name)
@@ -337,11 +338,14 @@ class Run:
         apart = getattr(self._sink, "ledger_apart", False) and self.job.guarantee in NEVER_TWICE
         return resume(self._checkpoint, recorded, self.job.name, self.job.say, apart=apart)
 
-    def _source_options(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
-        """What our own Kafka source is told: which logs the positions belong to, and where to tell what was read."""
+    def _source_options(self, source_ids: dict[str, str], recorded: Progress) -> dict[str, str]:
+        """What our own sources are told: which logs the positions belong to, and where to tell what was read."""
+        if recorded.borders:
+            return {"borders": json.dumps(dict(recorded.borders), sort_keys=True)}
         if self._accounts is None:
             return {}
-        return {"atonce.topicIds": json.dumps(dict(topic_ids), sort_keys=True), **self._accounts.options()}
+        topic_ids = {**source_ids, **recorded.source_ids}
+        return {"atonce.topicIds": json.dumps(topic_ids, sort_keys=True), **self._accounts.options()}
 
     def _built(self, loaded: Any) -> Any:
         """The transform applied, and its columns checked, before anything starts."""

@@ -35,6 +35,9 @@ class Source(Protocol):
     def source_ids(self) -> dict[str, str]:
         """Topic → topic id (empty where there is no such thing)."""
 
+    def borders(self, positions: Positions | None) -> dict[str, str]:
+        """Table → what stands right before its position now. Empty where an id is enough to know a log again."""
+
     def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
         """A streaming DataFrame that begins at `start` on a fresh checkpoint (ignored on an existing one)."""
 

@@ -95,6 +95,9 @@ class Files:
     def source_ids(self) -> dict[str, str]:
         return {}
 
+    def borders(self, positions: Positions | None) -> dict[str, str]:
+        return {}
+
     def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
         lines = self.format == "json" and self.schema is None
         name = "text" if lines else self.format

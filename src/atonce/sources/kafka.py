@@ -65,6 +65,9 @@ class KafkaSource:
             found = {name: cluster.topic(name) for name in self._topics(cluster)}
             return {name: topic.id for name, topic in found.items() if topic is not None and topic.id != NO_ID}
 
+    def borders(self, positions: Positions | None) -> dict[str, str]:
+        return {}
+
     def refuse_cut(self, positions: Positions, epochs: Positions) -> None:
         """`DataLossError` if a log no longer holds what was read of it: the leader epoch of the record before a
         position now ends below it. A log that ends below it altogether may have a leader that is not up to date."""

@@ -14,8 +14,9 @@ from typing import Any
 
 from atonce.errors import UsageError
 from atonce.guarantee import SourceTraits
-from atonce.ledger.progress import Positions
-from atonce.sources.table_database import TableDatabase, TableRef, database_for, is_postgres, settled_end
+from atonce.ledger.progress import BORDERS, Positions
+from atonce.sources.table_border import border_at
+from atonce.sources.table_database import TableDatabase, TableRef, database_for, settled_end
 
 FORMAT = "atonce-table"
 MAX_ROWS = 500_000
@@ -59,10 +60,9 @@ class Table:
         needs = [
             f"column {self.column} is assigned by the insert itself (identity, serial, AUTOINCREMENT), not by hand and "
             "not taken from the sequence beforehand",
-            "rows do not change, and are not deleted, until they are published",
+            "rows do not change, and are not deleted, until they are published; the row that was published last does "
+            "not change in the columns that are read as long as it is there",
         ]
-        if not is_postgres(str(self.url)):
-            needs.append("the table is not made again within its file and filled beyond the position meanwhile")
         return SourceTraits(
             name=f"table {self.table}",
             replayable=True,
@@ -92,6 +92,12 @@ class Table:
     def source_ids(self) -> dict[str, str]:
         return {self.table: self._database().condition().identity}
 
+    def borders(self, positions: Positions | None) -> dict[str, str]:
+        if not positions or self.table not in positions:
+            return {}
+        with self._database().view() as view:
+            return {self.table: border_at(view, positions[self.table]).text()}
+
     def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
         from atonce.sources.table_stream import TableSource
 
@@ -113,7 +119,7 @@ class Table:
     def positions(self, offsets_json: str) -> Positions | None:
         try:
             found = json.loads(offsets_json)
-            return {str(table): int(at) for table, at in found.items()}
+            return {str(table): int(at) for table, at in found.items() if table != BORDERS}
         except (ValueError, AttributeError, TypeError):
             return None
 
