@@ -17,7 +17,7 @@ from atonce.sinks.arrow_job import ArrowJobs, parsed
 from atonce.sinks.contract import Batch, Identity
 from atonce.sinks.driver_door import Place
 from atonce.sinks.postgres_fused import FusedTask
-from atonce.sinks.postgres_merge import create_deleted, create_seen
+from atonce.sinks.postgres_merge import create_deleted, create_seen, cut_seen_table
 from atonce.sinks.postgres_names import qualified
 from atonce.sinks.postgres_rows import Copied, copy_rows, copy_task, refuses_row, words
 from atonce.sinks.postgres_staging import merge, newest_and_now, prune_deleted, prune_seen, put_aside
@@ -208,6 +208,11 @@ class PostgresStore:
         if not _there(connection, target.seen):
             self._lock_for_create(connection)
             connection.execute(create_seen(target).encode())
+            cut = cut_seen_table(target.sink.table)
+            if cut is not None and _there(connection, cut):
+                # Of all pipelines: the others will find the new table there.
+                copy = f"INSERT INTO {target.seen} SELECT pipeline, number, seen_at FROM {cut} ON CONFLICT DO NOTHING"
+                connection.execute(copy.encode())
         ours = ("WHERE pipeline = %s", (self._pipeline,))
         now = self._numbers.read(lambda: newest_and_now(connection, target.seen, "seen_at", *ours))
         oldest = self._numbers.oldest(now)
