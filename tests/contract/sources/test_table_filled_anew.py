@@ -17,10 +17,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import atonce
-from atonce.engine.observer import Event, Step
+from atonce.connectors.sql.stream import TableReader
+from atonce.connectors.sql.table import Table
+from atonce.delivery.events import Event, Step
 from atonce.errors import RefusedError
-from atonce.sources.table import Table
-from atonce.sources.table_stream import TableReader
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("body", StringType())])
 
