@@ -136,6 +136,17 @@ class NoticesCuts(Protocol):
         """`DataLossError` if the log no longer holds what was read of it."""
 
 
+@runtime_checkable
+class KnownByBorders(Protocol):
+    """Its log may be emptied and filled anew under the same id: it is known again by what stands before a position."""
+
+    def borders(self, positions: Positions | None) -> dict[str, str]:
+        """Table → what stands right before its position now."""
+
+    def bordered(self, borders: Mapping[str, str]) -> dict[str, str]:
+        """Options for `load`: what the ledger holds of them."""
+
+
 class Mirror(Protocol):
     """Shows progress to whoever looks for it beside the input; never read back."""
 
@@ -296,3 +307,7 @@ def as_source(given: Any) -> Source:
 def as_sink(given: Any) -> Sink:
     made: Sink = given.as_sink() if isinstance(given, GivesSink) else given
     return made
+
+
+def borders_of(source: Source, positions: Positions | None) -> dict[str, str]:
+    return source.borders(positions) if isinstance(source, KnownByBorders) else {}

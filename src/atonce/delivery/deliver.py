@@ -176,6 +176,7 @@ class Deliverer:
             epochs=_where_it_stands_still(before, plan),
             first=_with_new_partitions(before.first, plan),
             recent=(*(before.recent if same_query else ()), plan.cut())[-REMEMBERED_CUTS:],
+            borders={**before.borders, **plan.borders},
         )
 
     def _ids_after(self, plan: Plan) -> dict[str, str]:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from atonce.delivery.abilities import StartsAnywhere
+from atonce.delivery.abilities import StartsAnywhere, borders_of
 from atonce.delivery.contract import Identity, Sink, Source
 from atonce.delivery.engine import Engine
 from atonce.delivery.progress import Positions, Progress
@@ -90,6 +90,7 @@ def rewind(
                 fingerprint=fingerprint,
                 sequence=sequence + 1,
                 first=to,
+                borders=borders_of(source, to),
             )
         )
         opened.settle()

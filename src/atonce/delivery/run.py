@@ -14,6 +14,7 @@ from atonce.delivery.abilities import (
     Accepts,
     Accounts,
     InputWatch,
+    KnownByBorders,
     KnowsWhomItReplaced,
     LedgerApart,
     LoadsRange,
@@ -25,6 +26,7 @@ from atonce.delivery.abilities import (
     TellsWhatWasRead,
     Unwatched,
     Watched,
+    borders_of,
 )
 from atonce.delivery.contract import Identity, Sink, Source
 from atonce.delivery.deliver import Deliverer, Stopping
@@ -164,7 +166,10 @@ class Run:
 
     def _loaded(self, beginning: Beginning, source_ids: Mapping[str, str]) -> Any:
         told = self._accounts.options({**source_ids, **beginning.recorded.source_ids}) if self._accounts else {}
-        options = {**self._placement.options, **told}
+        kept = (
+            self.job.source.bordered(beginning.recorded.borders) if isinstance(self.job.source, KnownByBorders) else {}
+        )
+        options = {**self._placement.options, **told, **kept}
         return self.job.source.load(self._engine.session, beginning.start, options)
 
     def _open_sink(self) -> None:
@@ -311,6 +316,7 @@ class Run:
                 fingerprint=self.identity.fingerprint,
                 sequence=1,
                 first=first,
+                borders=borders_of(self.job.source, first),
             )
             self._record_first(recorded)
         refuse_recreated(recorded, source_ids, self.job.name)

@@ -142,6 +142,7 @@ class KafkaLedger:
             epochs=body.get("e", {}),
             first=body.get("a"),
             recent=body.get("r", ""),
+            borders=body.get("d", {}),
         )
 
     def _parse(self, tp: TopicPartition, metadata: str) -> Token | None:
@@ -190,6 +191,8 @@ def _bodies(progress: Progress) -> list[str]:
         "e": dict(progress.epochs),
         "a": None if progress.first is None else dict(progress.first),
     }
+    if progress.borders:
+        body["d"] = dict(progress.borders)
     bodies = []
     for dropped in ("", "a", "e"):
         body.pop(dropped, None)
@@ -227,6 +230,7 @@ def _progress(
     epochs: Positions,
     first: Positions | None,
     recent: str,
+    borders: Mapping[str, str] | None = None,
 ) -> Progress:
     return Progress(
         instance=str(token["i"]),
@@ -239,4 +243,5 @@ def _progress(
         epochs=dict(epochs),
         first=None if first is None else dict(first),
         recent=cuts_from(recent),
+        borders=dict(borders or {}),
     )

@@ -296,6 +296,7 @@ class SqlLedger:
                 epochs=kept.get("epochs", {}),
                 first=kept.get("first"),
                 recent=cuts_from(kept.get("recent", "")),
+                borders=kept.get("borders", {}),
             ),
             positions_text=positions or "",
         )
@@ -341,6 +342,7 @@ def _details(progress: Progress) -> str:
         "epochs": dict(progress.epochs),
         "first": None if progress.first is None else dict(progress.first),
         "recent": cuts_to(progress.recent),
+        "borders": dict(progress.borders),
     }
     return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 

@@ -7,14 +7,15 @@ so a batch is planned to end only where nothing below can still appear.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from atonce.connectors.sql.border import border_at
 from atonce.connectors.sql.database import TableDatabase, TableRef, settled_end
-from atonce.connectors.sql.databases import database_for, is_postgres
-from atonce.delivery.progress import Positions
+from atonce.connectors.sql.databases import database_for
+from atonce.delivery.progress import BORDERS, Positions
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, SourceTraits
 
@@ -60,10 +61,9 @@ class Table:
         needs = [
             f"column {self.column} is assigned by the insert itself (identity, serial, AUTOINCREMENT), not by hand and "
             "not taken from the sequence beforehand",
-            "rows do not change, and are not deleted, until they are published",
+            "rows do not change, and are not deleted, until they are published; the row that was published last does "
+            "not change in the columns that are read as long as it is there",
         ]
-        if not is_postgres(str(self.url)):
-            needs.append("the table is not made again within its file and filled beyond the position meanwhile")
         return SourceTraits(
             name=f"table {self.table}",
             replayable=True,
@@ -96,6 +96,15 @@ class Table:
     def source_ids(self) -> dict[str, str]:
         return {self.table: self._database().condition().identity}
 
+    def borders(self, positions: Positions | None) -> dict[str, str]:
+        if not positions or self.table not in positions:
+            return {}
+        with self._database().view() as view:
+            return {self.table: border_at(view, positions[self.table]).text()}
+
+    def bordered(self, borders: Mapping[str, str]) -> dict[str, str]:
+        return {"borders": json.dumps(dict(borders), sort_keys=True)}
+
     def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
         from atonce.connectors.sql.stream import TableSource
 
@@ -117,7 +126,7 @@ class Table:
     def positions(self, offsets_json: str) -> Positions | None:
         try:
             found = json.loads(offsets_json)
-            return {str(table): int(at) for table, at in found.items()}
+            return {str(table): int(at) for table, at in found.items() if table != BORDERS}
         except (ValueError, AttributeError, TypeError):
             return None
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from atonce.delivery.format import VERSION, refuse_newer
-from atonce.delivery.progress import IDS, Plan, Positions
+from atonce.delivery.progress import BORDERS, IDS, Plan, Positions
 from atonce.errors import LedgerMismatch, RefusedError
 from atonce.spark.checkpoint.covered import covered, planned_files, seen_files
 from atonce.spark.checkpoint.files import files_at
@@ -69,7 +69,8 @@ class Checkpoint:
             end=end,
             stateful=stateful,
             covers=covers,
-            source_ids=_source_ids(lines),
+            source_ids=_named(lines, IDS),
+            borders=_named(lines, BORDERS),
         )
 
     def end(self, batch_id: int) -> Positions | None:
@@ -170,11 +171,11 @@ def _newest(names: list[str]) -> int | None:
     return max((int(name) for name in names if name.isdigit()), default=None)
 
 
-def _source_ids(lines: list[str]) -> dict[str, str]:
-    """The ids that a plan's lines name, of all its sources."""
+def _named(lines: list[str], key: str) -> dict[str, str]:
+    """What a plan's lines name beside the positions, of all its sources."""
     found: dict[str, str] = {}
     for line in lines:
         offsets = json.loads(line) if line.startswith("{") else None
-        if isinstance(offsets, dict) and isinstance(offsets.get(IDS), dict):
-            found.update(offsets[IDS])
+        if isinstance(offsets, dict) and isinstance(offsets.get(key), dict):
+            found.update(offsets[key])
     return found

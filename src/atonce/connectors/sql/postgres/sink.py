@@ -114,14 +114,13 @@ class Postgres(TableOptions):
     def _kept_in(self) -> list[str]:
         """Every table that a delivery writes to."""
         from atonce.connectors.sql.ledger import TABLE
-        from atonce.connectors.sql.postgres.merge import deleted_table
+        from atonce.connectors.sql.postgres.merge import deleted_table, seen_table
         from atonce.connectors.sql.postgres.names import beside, qualified
 
-        name = self.table.rpartition(".")[2]
         return [
             qualified(self.table),
             beside(self.table, TABLE),
-            beside(self.table, f"atonce_seen_{name}"),
+            seen_table(self.table),
             deleted_table(self.table),
             qualified(self.dead_letter or f"{self.table}_dead_letter"),
         ]

@@ -15,7 +15,7 @@ from atonce.connectors.sql.job import require_input_order
 from atonce.connectors.sql.ledger import SqlLedger
 from atonce.connectors.sql.memory import MemoryClock
 from atonce.connectors.sql.postgres.fused import FusedTask
-from atonce.connectors.sql.postgres.merge import create_deleted, create_seen
+from atonce.connectors.sql.postgres.merge import create_deleted, create_seen, cut_seen_table
 from atonce.connectors.sql.postgres.names import qualified
 from atonce.connectors.sql.postgres.rows import Copied, copy_rows, copy_task, refuses_row, words
 from atonce.connectors.sql.postgres.staging import merge, move_up, newest_and_now, prune_deleted, prune_seen, put_aside
@@ -208,6 +208,11 @@ class PostgresStore:
         if not _there(connection, target.seen):
             self._lock_for_create(connection)
             connection.execute(create_seen(target).encode())
+            cut = cut_seen_table(target.sink.table)
+            if cut is not None and _there(connection, cut):
+                # Of all pipelines: the others will find the new table there.
+                copy = f"INSERT INTO {target.seen} SELECT pipeline, number, seen_at FROM {cut} ON CONFLICT DO NOTHING"
+                connection.execute(copy.encode())
         memory: tuple[str, str, str, Any] = (target.seen, "seen_at", "WHERE pipeline = %s", (self._pipeline,))
         now = self._time(connection, self._numbers, memory)
         oldest = self._numbers.oldest(now)
