@@ -48,8 +48,11 @@ def recorded(system: System, name: str, ten: Callable[[int], Any]) -> int:
 class Writes:
     """`guarantee.Delivery` over an open sink, dying before the step it is told."""
 
-    def __init__(self, sink: Any, df: Any, who: Any, number: int, dies_before: str | None = None) -> None:
-        self.sink, self.df, self.who, self.number, self.dies_before = sink, df, who, number, dies_before
+    def __init__(
+        self, sink: Any, df: Any, who: Any, number: int, dies_before: str | None = None, sequence: int | None = None
+    ) -> None:
+        self.sink, self.df, self.number, self.dies_before = sink, df, number, dies_before
+        self.after = progress(who, number, sequence)
 
     def _step(self, name: str) -> None:
         if name == self.dies_before:
@@ -61,13 +64,13 @@ class Writes:
 
     def progress(self) -> None:
         self._step("progress")
-        self.sink.progress(progress(self.who, self.number))
+        self.sink.progress(self.after)
 
     def progress_on_timer(self) -> None:
-        self.sink.progress_on_timer(progress(self.who, self.number))
+        self.sink.progress_on_timer(self.after)
 
     def output_and_progress(self) -> None:
-        self.sink.output_and_progress(batch(self.df, self.number), progress(self.who, self.number))
+        self.sink.output_and_progress(batch(self.df, self.number), self.after)
 
 
 def deliver_all(system: System, name: str, level: Guarantee, df: Any, numbers: list[int]) -> None:
@@ -76,9 +79,11 @@ def deliver_all(system: System, name: str, level: Guarantee, df: Any, numbers: l
     sink = system.sink(name).open(who, df(0).sparkSession)
     try:
         recorded = sink.claim()
+        sequence = 0 if recorded is None else recorded.sequence
         for number in numbers:
             if recorded is None or number > recorded.batch_id:
-                ORDERS[level](Writes(sink, df(number), who, number))
+                sequence += 1
+                ORDERS[level](Writes(sink, df(number), who, number, sequence=sequence))
         sink.settle()
     finally:
         sink.close()
