@@ -15,6 +15,9 @@ orders.verify()
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -30,12 +33,27 @@ _WHERE = {
     "Postgres": "atonce.connectors.sql.postgres.sink",
     "SQLite": "atonce.connectors.sql.sqlite.sink",
     "deliver": "atonce.pipeline",
+    "run": "atonce.several",
+    "session": "atonce.spark.own",
 }
 
 __all__ = [*_WHERE, "__version__"]
 
 if TYPE_CHECKING:
     from atonce.guarantee import Guarantee as Guarantee
+
+
+def _workers_run_this_python() -> None:
+    """Spark's workers run the `python3` of the PATH. Where that is another environment than this one (a virtual
+    environment that is not activated), they would find neither this package nor the user's; whoever sets PYSPARK_PYTHON
+    decides."""
+    found = shutil.which("python3")
+    if found is None or os.path.dirname(found) != os.path.dirname(sys.executable):  # noqa: PTH120
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+if sys.executable:
+    _workers_run_this_python()
 
 
 def __getattr__(name: str) -> Any:

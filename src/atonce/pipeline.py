@@ -7,8 +7,6 @@ import hashlib
 import inspect
 import logging
 import re
-import signal
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,15 +25,19 @@ from atonce.delivery.abilities import (
 )
 from atonce.delivery.contract import Sink, Source
 from atonce.delivery.events import Observer, Silent
+from atonce.delivery.metrics import Numbers, Several
 from atonce.delivery.rewind import Rewind, rewind, target_positions
 from atonce.delivery.run import Job, Run
+from atonce.delivery.started import Started
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
+from atonce.notebook import shown
 from atonce.spark.determinism import refuse_unproven
 from atonce.spark.engine import SparkEngine
 from atonce.spark.plan import ARROW_SCHEMA, Planner, Transform
 from atonce.spark.session import session
+from atonce.stopping import stopped_by_signals
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 CHECKPOINTS = Path(".atonce/checkpoints")
@@ -118,23 +120,17 @@ class Pipeline:
 
     def run(self, available_now: bool = False) -> None:
         """Until stopped (Ctrl-C and SIGTERM finish or abort the running batch), or until all input is delivered."""
-        with self.running(available_now) as run, stopped_by_signals(run):
-            run.start()
-            run.wait()
+        with stopped_by_signals() as stops:
+            started = self.start(available_now)
+            stops.append(started.stop)
+            started.wait()
 
-    def start(self, available_now: bool = False) -> Any:
-        """Starts and returns Spark's StreamingQuery; `stop` it when you are done."""
-        stack = contextlib.ExitStack()
-        run = stack.enter_context(self.running(available_now))
-        query = run.start()
+    def start(self, available_now: bool = False) -> Started:
+        """Starts it in the background. What comes back stays valid while its query is started again:
 
-        def close_when_ended() -> None:
-            with contextlib.suppress(Exception):
-                run.wait()
-            stack.close()
-
-        threading.Thread(target=close_when_ended, name=f"atonce-{self.name}", daemon=True).start()
-        return query
+        `stop()`, `wait()`, `status`, `progress` (batches, rows, restarts …), `exception()`; `query` is Spark's own.
+        """
+        return self.started(Numbers(self.name, self.level.value), available_now)
 
     def explain(self, ask: bool = False) -> str:
         """Which guarantee source and sink allow, why, where progress is kept, and the boundary of the promise.
@@ -227,9 +223,21 @@ class Pipeline:
             refuse_unproven(planner.unproven(lambda: spark), self.name)
             run = Run(here._job(source, sink, planner, available_now), SparkEngine(spark))
             try:
+                run.check()
                 yield run
             finally:
                 run.close()
+
+    def started(
+        self, numbers: Numbers, available_now: bool = False, checked: Callable[[str], None] = lambda name: None
+    ) -> Started:
+        """`checked` is called with the name when nothing is wrong with it and nothing of it is made yet."""
+        watched = replace(self, observer=Several(self.observer, numbers))
+        with contextlib.ExitStack() as stack:
+            run = stack.enter_context(watched.running(available_now))
+            checked(self.name)
+            run.start()
+            return Started(run, numbers, stack.pop_all().close, shown)
 
     def at(self, servers: str) -> Pipeline:
         """The same pipeline with whatever names no servers on these."""
@@ -374,19 +382,3 @@ def _source_text(fn: Transform) -> str:
         return inspect.getsource(fn)
     except (OSError, TypeError):
         return getattr(fn, "__qualname__", type(fn).__qualname__)
-
-
-@contextlib.contextmanager
-def stopped_by_signals(run: Run) -> Iterator[None]:
-    """Ctrl-C and SIGTERM ask the run to stop; only the main thread can listen to signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, lambda *_: run.stop())
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

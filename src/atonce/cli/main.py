@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import signal
 import sys
 import traceback
 from typing import Annotated, NoReturn
@@ -113,7 +114,13 @@ def main() -> None:
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     first = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     _register(first)
-    run(app)
+    try:
+        run(app)
+    finally:
+        if first == "run":
+            # It has ended and knows its exit code; a second Ctrl-C cannot disturb the end of the process.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
 
 
 def run(commands: typer.Typer) -> None:

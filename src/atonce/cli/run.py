@@ -1,22 +1,24 @@
-"""`atonce run`: run a pipeline from a YAML file or a Python module until it is stopped or drained."""
+"""`atonce run`: run pipelines from YAML files or Python modules until they are stopped or drained."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atonce.cli.parts.foreground import stoppable
 from atonce.cli.parts.live import said, shown, starting
 from atonce.errors import UsageError
+from atonce.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
     from atonce.delivery.metrics import Numbers
     from atonce.pipeline import Pipeline
+    from atonce.several import Together
 
 REMEMBERED = Path(".atonce/pipelines")
 """Name → where the pipeline is defined, so that `atonce reset NAME` finds it again."""
@@ -27,7 +29,9 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    pipeline: Annotated[str, typer.Argument(help="A YAML file, or module:attribute of a Pipeline.")],
+    pipelines: Annotated[
+        list[str], typer.Argument(metavar="PIPELINE...", help="YAML files, or module:attribute of Pipelines.")
+    ],
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Deliver what is there now, then return when it is visible.")
     ] = False,
@@ -37,8 +41,12 @@ def run(
     servers: Annotated[str | None, typer.Option(help="Kafka servers, HOST:PORT,… for whatever names none.")] = None,
     master: Annotated[str | None, typer.Option(help="Spark master, e.g. local[2] or spark://HOST:PORT.")] = None,
     metrics: Annotated[str | None, typer.Option(help="HOST:PORT for metrics in Prometheus format.")] = None,
+    stop_together: Annotated[
+        bool, typer.Option("--stop-together", help="Of several pipelines: when one fails, stop the others.")
+    ] = False,
 ) -> None:
-    """Run a pipeline. Ctrl-C or SIGTERM finishes or aborts the running batch and ends with exit code 0.
+    """Run one or more pipelines, in one process and one Spark session. Ctrl-C or SIGTERM finishes or aborts the running
+    batch and ends with exit code 0. One that fails leaves the others running.
 
     Examples:
 
@@ -46,41 +54,49 @@ def run(
 
       atonce run orders.yaml --available-now --guarantee at-least-once
 
-      atonce run shop.pipelines:orders --servers 127.0.0.1:9092 --metrics 127.0.0.1:9404
+      atonce run orders.yaml payments.yaml --metrics 127.0.0.1:9404
+
+      atonce run shop.pipelines:orders --servers 127.0.0.1:9092
     """
-    from atonce.delivery.metrics import Numbers, Several
-
-    # Lost connections are ours to tell; PySpark may give the root logger a handler that would show each of them.
-    logging.getLogger("kafka").propagate = False
-    chosen, settings = pipeline_named(pipeline)
-    chosen = overridden(chosen, guarantee, servers, master)
-    numbers = Numbers(chosen.name, chosen.level.value)
-    chosen = replace(chosen, observer=Several(chosen.observer, numbers), say=said(chosen.name))
-    address = metrics or settings.get("metrics")
-    server = _served(numbers, str(address)) if address else None
-    try:
-        # While Spark starts a signal simply ends it; once a batch may be running, the run is asked to stop instead.
-        with stoppable(), contextlib.ExitStack() as stack:
-            with starting():
-                running = stack.enter_context(chosen.running(available_now))
-                stack.enter_context(stopped_by_signals(running))
-                _remember(chosen.name, pipeline)
-                running.start()
-            with shown(numbers, chosen.name, running.job.source):
-                running.wait()
-    finally:
-        if server is not None:
-            server.shutdown()
+    with stopped_by_signals() as stops, contextlib.ExitStack() as stack:
+        first = stack.enter_context(starting(pipelines))
+        # Lost connections are ours to tell; PySpark may give the root logger a handler that would show each of them.
+        logging.getLogger("kafka").propagate = False
+        together, address = _together(pipelines, guarantee, servers, master, available_now, stop_together)
+        if metrics or address:
+            server = _served(str(metrics or address), "--metrics" if metrics else "metrics", together.numbers)
+            stack.callback(server.shutdown)
+        together.start(stops)
+        first.close()
+        with shown(together.started):
+            together.wait()
 
 
-def _served(numbers: Numbers, address: str) -> Any:
+def _together(
+    targets: list[str], guarantee: str | None, servers: str | None, master: str | None, now: bool, stop_together: bool
+) -> tuple[Together, str | None]:
+    """All of them, and where the first that says so wants its metrics."""
+    from atonce.several import Together, refuse_together
+
+    chosen, address = [], None
+    for target in targets:
+        pipeline, settings = pipeline_named(target)
+        pipeline = overridden(pipeline, guarantee, servers, master)
+        chosen.append(replace(pipeline, say=said(pipeline.name)))
+        address = address or settings.get("metrics")
+    refuse_together(chosen)
+    defined = {each.name: target for each, target in zip(chosen, targets, strict=True)}
+    return Together(chosen, now, stop_together, lambda name: _remember(name, defined[name])), address
+
+
+def _served(address: str, said_by: str, numbers: Sequence[Numbers]) -> Any:
     from atonce.delivery.metrics import serve
 
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit():
-        raise UsageError(f"--metrics wants HOST:PORT, as in 127.0.0.1:9404, got {address!r}")
+        raise UsageError(f"{said_by} wants HOST:PORT, as in 127.0.0.1:9404, got {address!r}")
     try:
-        return serve(numbers, address)
+        return serve(address, *numbers)
     except (OSError, OverflowError) as error:
         raise UsageError(f"metrics cannot be served on {address}: {error}. Next: choose another port.") from None
 
@@ -104,9 +120,3 @@ def overridden(chosen: Pipeline, guarantee: str | None, servers: str | None, mas
 def _remember(name: str, target: str) -> None:
     REMEMBERED.mkdir(parents=True, exist_ok=True)
     (REMEMBERED / name).write_text(f"{Path(target).absolute() if Path(target).exists() else target}\n")
-
-
-def stopped_by_signals(running: Any) -> Any:
-    from atonce.pipeline import stopped_by_signals as listen
-
-    return listen(running)

@@ -34,6 +34,9 @@ class Planner(Protocol):
     def placed(self, session: Any, sink: OpenSink, on_columns: bool) -> Placement:
         """`on_columns`: the transform may run on columns in the source's tasks."""
 
+    def gives(self, session: Any) -> Any:
+        """The schema of what the transform gives, of a stream that is never started; raises as `build` does."""
+
     def build(self, df: Any) -> Any:
         """The transform over what the source gives; `UsageError` for what is refused before anything starts."""
 

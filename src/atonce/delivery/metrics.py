@@ -52,7 +52,7 @@ class Numbers:
     """An observer that counts. Thread-safe; `snapshot` is cheap."""
 
     def __init__(self, pipeline: str, level: str) -> None:
-        self._pipeline, self._level = pipeline, level
+        self.pipeline, self.level = pipeline, level
         self._lock = threading.Lock()
         self._batch: int | None = None
         self._counts: dict[str, int] = dict.fromkeys(
@@ -98,8 +98,8 @@ class Numbers:
                 self._recent.popleft()
             span = max(1.0, now - self._recent[0][0]) if self._recent else 1.0
             return Snapshot(
-                pipeline=self._pipeline,
-                level=self._level,
+                pipeline=self.pipeline,
+                level=self.level,
                 batch=self._batch,
                 rows_per_s=sum(rows for _, rows in self._recent) / span,
                 last_batch_s=self._last_batch_s,
@@ -110,8 +110,8 @@ class Numbers:
             )
 
 
-def serve(numbers: Numbers, address: str) -> Any:
-    """Prometheus' text format on http://HOST:PORT/metrics; returns the server."""
+def serve(address: str, *numbers: Numbers) -> Any:
+    """Prometheus' text format on http://HOST:PORT/metrics, of one pipeline or several; returns the server."""
     from wsgiref.simple_server import WSGIRequestHandler, make_server
 
     from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -124,7 +124,7 @@ def serve(numbers: Numbers, address: str) -> Any:
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     registry = CollectorRegistry()
-    registry.register(_Collector(numbers))
+    registry.register(_Collector(*numbers))
     answer = make_wsgi_app(registry)
 
     def guarded(environ: Any, start: Any) -> Any:
@@ -141,55 +141,64 @@ def serve(numbers: Numbers, address: str) -> Any:
     return server
 
 
-def _read_families(now: Snapshot, labels: list[str], values: list[str]) -> Any:
-    from prometheus_client.core import CounterMetricFamily
-
-    offsets = CounterMetricFamily(
-        "atonce_read_offsets",
-        "Input offsets of delivered batches: records; control, aborted, missing (compacted) and gone ones give none.",
-        labels=[*labels, "became"],
-    )
-    for reason in READ_REASONS:
-        offsets.add_metric([*values, reason], now.read.get(reason, 0))
-    yield offsets
-    filtered = CounterMetricFamily(
-        "atonce_filtered_records", "Records that a stateless transform gave no row for.", labels=labels
-    )
-    filtered.add_metric(values, now.read.get("filtered", 0))
-    yield filtered
+_LABELS = ["pipeline", "guarantee"]
+_COUNTERS = {
+    "batches": "Micro-batches delivered.",
+    "rows": "Rows delivered, where the sink tells.",
+    "commits": "Commits of progress.",
+    "skipped": "Batches that the ledger already held.",
+    "aborted": "Attempts that were aborted whole and run again.",
+    "retries": "Times that passing trouble was waited out.",
+    "restarts": "Times that the query was started again.",
+    "files_passed_over": "Files that the source left unread: hidden names, changed or vanished files.",
+}
 
 
 class _Collector:
-    def __init__(self, numbers: Numbers) -> None:
+    """Of all pipelines of the process: one family of each name, however many they are."""
+
+    def __init__(self, *numbers: Numbers) -> None:
         self._numbers = numbers
 
     def collect(self) -> Any:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        now = self._numbers.snapshot()
-        labels, values = ["pipeline", "guarantee"], [now.pipeline, now.level]
-        counters = {
-            "batches": "Micro-batches delivered.",
-            "rows": "Rows delivered, where the sink tells.",
-            "commits": "Commits of progress.",
-            "skipped": "Batches that the ledger already held.",
-            "aborted": "Attempts that were aborted whole and run again.",
-            "retries": "Times that passing trouble was waited out.",
-            "restarts": "Times that the query was started again.",
-            "files_passed_over": "Files that the source left unread: hidden names, changed or vanished files.",
-        }
-        for name, words in counters.items():
-            family = CounterMetricFamily(f"atonce_{name}", words, labels=labels)
-            family.add_metric(values, getattr(now, name))
+        told = [(each.snapshot(), [each.pipeline, each.level]) for each in self._numbers]
+        for name, words in _COUNTERS.items():
+            family = CounterMetricFamily(f"atonce_{name}", words, labels=_LABELS)
+            for now, values in told:
+                family.add_metric(values, getattr(now, name))
             yield family
-        yield from _read_families(now, labels, values)
+        yield from _read_families(told)
         gauges = {
             "last_batch_s": ("last_batch_seconds", "Time the last batch took."),
             "batch": ("batch_id", "Last batch."),
         }
-        if now.lag is not None:
+        if any(now.lag is not None for now, _ in told):
             gauges["lag"] = ("lag_records", "Input records not dealt with yet.")
         for name, (metric, words) in gauges.items():
-            gauge = GaugeMetricFamily(f"atonce_{metric}", words, labels=labels)
-            gauge.add_metric(values, getattr(now, name) if getattr(now, name) is not None else -1)
+            gauge = GaugeMetricFamily(f"atonce_{metric}", words, labels=_LABELS)
+            for now, values in told:
+                value = getattr(now, name)
+                if value is not None or name != "lag":
+                    gauge.add_metric(values, -1 if value is None else value)
             yield gauge
+
+
+def _read_families(told: list[tuple[Snapshot, list[str]]]) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    offsets = CounterMetricFamily(
+        "atonce_read_offsets",
+        "Input offsets of delivered batches: records; control, aborted, missing (compacted) and gone ones give none.",
+        labels=[*_LABELS, "became"],
+    )
+    filtered = CounterMetricFamily(
+        "atonce_filtered_records", "Records that a stateless transform gave no row for.", labels=_LABELS
+    )
+    for now, values in told:
+        for reason in READ_REASONS:
+            offsets.add_metric([*values, reason], now.read.get(reason, 0))
+        filtered.add_metric(values, now.read.get("filtered", 0))
+    yield offsets
+    yield filtered

@@ -43,6 +43,7 @@ from atonce.delivery.resume import (
     waits_for_input,
 )
 from atonce.errors import (
+    AtOnceError,
     LedgerMismatch,
     NeedsRows,
     RefusedError,
@@ -114,6 +115,18 @@ class Run:
         self.restarts = 0
         self._moved = 0
         """How often the ledger was found elsewhere since a batch was last delivered."""
+
+    def check(self) -> None:
+        """What can be known without the ledger: the transform, and its columns against the sink. Before a topic, a
+        table or a row of the ledger is made, and before an older instance is fenced."""
+        try:
+            schema = self.job.planner.gives(self._engine.session)
+        except AtOnceError:
+            raise
+        except Exception as error:
+            raise self._transform_fails(error) from error
+        if isinstance(self._sink, Accepts):
+            self._sink.accepts(schema)
 
     def start(self) -> Any:
         """Claims the pipeline, compares ledger and checkpoint, and starts the query."""
@@ -228,12 +241,19 @@ class Run:
                 break
             self._restart(since)
         self._input.look(now=True)
-        with contextlib.suppress(RetriableError):
-            self._sink.settle()
+        # Whoever is stopped has nothing more to wait for: what is not settled now, the next start settles.
+        with contextlib.suppress(AtOnceError if self._stop.is_set() else RetriableError):
+            if not self._closed:
+                self._sink.settle()
         self._tell(Stopped())
 
     def stop(self) -> None:
         self._stop.set()
+
+    @property
+    def query(self) -> Any:
+        """The engine's own query of this moment."""
+        return self._query.native if self._query is not None else None
 
     def close(self) -> None:
         with contextlib.suppress(EngineGone):
@@ -251,7 +271,9 @@ class Run:
                 self.start()
                 return
             except (RetriableError, UnreachableError) as error:
-                if len(since) >= _MOST_RESTARTS or self._stop.is_set():
+                if self._stop.is_set():
+                    return
+                if len(since) >= _MOST_RESTARTS:
                     raise
                 since.append(time.monotonic())
                 self._tell(Retrying(why=str(error), restarts=self.restarts))
@@ -334,10 +356,13 @@ class Run:
         except UsageError:
             raise
         except Exception as error:
-            raise UsageError(f"the transform of {self.job.name!r} fails: {self._engine.words(error)}") from error
+            raise self._transform_fails(error) from error
         if isinstance(self._sink, Accepts):
             self._sink.accepts(df.schema)
         return df
+
+    def _transform_fails(self, error: Exception) -> UsageError:
+        return UsageError(f"the transform of {self.job.name!r} fails: {self._engine.words(error)}")
 
     def _located(self, failure: UndeliverableRow) -> UndeliverableRow:
         """The same error with the input record's partition and offset, where both ends can tell."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -40,8 +41,50 @@ class Java:
         return str(beside) if beside.exists() else shutil.which("javac")
 
 
+def java_here() -> Java:
+    """The Java that Spark is started with; `JavaMissing` in one line. Nothing is installed."""
+    java = installed_java()
+    if java is None:
+        raise JavaMissing(f"{missing_words()}. Next: {advice()}.")
+    return java
+
+
+def missing_words() -> str:
+    """Why there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if not home:
+        return f"Java {OLDEST} or newer is needed and none was found on the PATH or under /usr/lib/jvm"
+    command = Path(home) / "bin" / "java"
+    if not command.exists():
+        return f"JAVA_HOME is {home}, and there is no {command}; Java {OLDEST} or newer is needed"
+    version = _version(str(command))
+    found = "does not run" if version is None else f"is Java {version}"
+    return f"JAVA_HOME is {home}, and {command} {found}; Java {OLDEST} or newer is needed"
+
+
+def advice() -> str:
+    install = f"install it (Debian: apt-get install {PACKAGE})"
+    return (
+        f"correct or unset JAVA_HOME, or {install}" if os.environ.get("JAVA_HOME") else f"{install}, or set JAVA_HOME"
+    )
+
+
+@contextlib.contextmanager
+def found_by_spark(java: Java) -> Iterator[None]:
+    """While a JVM is started: Spark looks in JAVA_HOME and on the PATH, and nowhere else."""
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = java.home
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("JAVA_HOME", None)
+        else:
+            os.environ["JAVA_HOME"] = before
+
+
 def installed_java() -> Java | None:
-    """The newest acceptable Java among JAVA_HOME, the path and the usual places, in that order of preference."""
+    """The one of JAVA_HOME where that is set, as Spark has it; else of the path, else of the usual places."""
     for command in _candidates():
         version = _version(command)
         if version is not None and version >= OLDEST:
@@ -54,7 +97,7 @@ def find_java() -> Java:
     java = installed_java()
     if java:
         return java
-    if os.geteuid() == 0 and shutil.which("apt-get"):
+    if os.geteuid() == 0 and shutil.which("apt-get") and not os.environ.get("JAVA_HOME"):
         problem = _install(PACKAGE)
         java = installed_java()
         if java:
@@ -63,10 +106,7 @@ def find_java() -> Java:
             f"Java {OLDEST} or newer is needed and installing {PACKAGE} with apt-get failed: {problem}. "
             "Install it by hand, or set JAVA_HOME."
         )
-    raise JavaMissing(
-        f"Java {OLDEST} or newer is needed and none was found in JAVA_HOME, on the PATH or under /usr/lib/jvm. "
-        f"Install it (Debian: apt-get install {PACKAGE}), or set JAVA_HOME."
-    )
+    raise JavaMissing(f"{missing_words()}. Next: {advice()}.")
 
 
 def find_compiler() -> str:
@@ -89,6 +129,7 @@ def _candidates() -> Iterator[str]:
     home = os.environ.get("JAVA_HOME")
     if home:
         yield str(Path(home) / "bin" / "java")
+        return
     on_path = shutil.which("java")
     if on_path:
         yield on_path

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
+
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -13,6 +17,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
+
+from atonce.errors import AtOnceError
 
 __all__ = [
     "DataSource",
@@ -27,4 +33,18 @@ __all__ = [
     "StructType",
     "SupportsTriggerAvailableNow",
     "cloudpickle",
+    "told_in_one_sentence",
 ]
+
+
+@contextlib.contextmanager
+def told_in_one_sentence() -> Iterator[None]:
+    """In a process that Spark starts to ask a source: an error of ours is told without the traceback before it.
+
+    Spark asks its environment for that right after the error, and such a process ends with it.
+    """
+    try:
+        yield
+    except AtOnceError:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise

@@ -6,6 +6,7 @@ on columns there, and the rest after it; or in Spark's JVM, which does everythin
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,8 @@ COLUMNS = "spark.atonce.columns"
 _WITH_A_WAY_BACK = (Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE)
 
 Transform = Callable[[Any], Any] | str
+_naming = threading.Lock()
+"""Pipelines of one session, started or restarted at once, all call their input `input`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +130,15 @@ class Planner:
 
     # What the user wrote, applied
 
+    def gives(self, session: Any) -> Any:
+        """The schema of the rows, from a stream that is never started; what is refused of the plan is refused here."""
+        return self._in_order(self._unstarted(session)).schema
+
     def build(self, df: Any) -> Any:
         """The transforms, and what is refused of them before anything starts."""
-        df = self.applied(df, hooked=isinstance(self.source, RunsFunctions))
+        return self._in_order(self.applied(df, hooked=isinstance(self.source, RunsFunctions)))
+
+    def _in_order(self, df: Any) -> Any:
         if df.isStreaming and isinstance(self.sink, KeepsLastRow) and (keys := self.sink.keys_by_order()):
             refuse_without_order(keys, self.sink.traits().name, self.source.traits().ordered, df)
         return df
@@ -198,5 +207,6 @@ class _Each:
 def _apply(fn: Transform, df: Any) -> Any:
     if callable(fn):
         return fn(df)
-    df.createOrReplaceTempView("input")
-    return df.sparkSession.sql(fn)
+    with _naming:
+        df.createOrReplaceTempView("input")
+        return df.sparkSession.sql(fn)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from atonce.local.java import found_by_spark, java_here
 from atonce.local.scratch import scratch_directory
 from atonce.local.servers.cluster_secret import find_secret, given_to_the_jvm
 from atonce.plugins import FORMATS, loaded
@@ -116,6 +117,8 @@ def session(
     running = _running()
     if running is None:
         master = master or (conf or {}).get("spark.master") or "local[*]"
+        # Under spark-submit the JVM runs already.
+        java = contextlib.nullcontext() if "PYSPARK_GATEWAY_PORT" in os.environ else found_by_spark(java_here())
         # Workers must run the interpreter and find the package that this process runs.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master(master).appName("atonce")
@@ -127,7 +130,7 @@ def session(
             builder = builder.config("spark.authenticate", "true").config(
                 "spark.authenticate.secret", "see environment"
             )
-        with _without_noise(), without_zip(master), _no_jvm_left_behind(), given_to_the_jvm(secret):
+        with _without_noise(), without_zip(master), java, _no_jvm_left_behind(), given_to_the_jvm(secret):
             running = builder.getOrCreate()
         _say_it_once()
         if warm:

@@ -105,22 +105,6 @@ def test_stopping_finishes_the_running_batch(embedded: str, scratch: Path, spark
     assert len(consume(embedded, f"{name}-out")) == 30
 
 
-def test_a_started_pipeline_gives_sparks_own_query(embedded: str, scratch: Path, spark: Any) -> None:
-    name = f"start-{uuid.uuid4().hex[:8]}"
-    with Cluster(embedded) as cluster:
-        create_topic(cluster, name, partitions=1)
-    produce(embedded, name, range(5), partitions=1)
-    query = (
-        atonce.Pipeline(name, checkpoint=str(scratch / name))
-        .read(atonce.Kafka(name, servers=embedded))
-        .transform("SELECT key, value FROM input")
-        .write(atonce.Kafka(f"{name}-out", servers=embedded))
-        .start(available_now=True)
-    )
-    assert query.awaitTermination(60)
-    assert query.name == name
-
-
 def test_two_queries_of_one_name_that_are_not_the_same_are_refused(embedded: str, scratch: Path, spark: Any) -> None:
     """An opaque source under a fresh checkpoint: another query id, so nothing can be compared."""
     name = f"again-{uuid.uuid4().hex[:8]}"

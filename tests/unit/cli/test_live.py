@@ -25,7 +25,7 @@ def snapshot(*, rows: int = 1_000, trouble: str = "", name: str = "orders") -> S
 
 def painted(now: Snapshot, width: int = 80) -> list[str]:
     screen = StringIO()
-    Console(file=screen, width=width).print(table(now, width))
+    Console(file=screen, width=width).print(table([now], width))
     return [line.rstrip() for line in screen.getvalue().splitlines()]
 
 

@@ -48,7 +48,7 @@ def test_prometheus_reads_them() -> None:
     numbers.lag = 42
     told(numbers, Planned(), Delivered(rows=7, read={"aborted": 4, "filtered": 2}))
     port = free_port()
-    server = serve(numbers, f"127.0.0.1:{port}")
+    server = serve(f"127.0.0.1:{port}", numbers)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode()

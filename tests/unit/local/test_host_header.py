@@ -30,7 +30,7 @@ def test_other_names_are_not(header: str | None) -> None:
 
 @pytest.fixture
 def pipelines_port() -> Iterator[int]:
-    server = serve(Numbers("orders", "none"), "127.0.0.1:0")
+    server = serve("127.0.0.1:0", Numbers("orders", "none"))
     yield server.server_port
     server.shutdown()
     server.server_close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from atonce.cli.parts.finding import Finding, note, ok, problem, warning
-from atonce.local.java import OLDEST, PACKAGE, installed_java
+from atonce.local.java import advice, installed_java, missing_words
 from atonce.local.ports import free_port
 
 SPARK = "4.3"
@@ -34,11 +34,7 @@ def machine() -> Iterator[Finding]:
 def java() -> Finding:
     found = installed_java()
     if found is None:
-        return problem(
-            "Java",
-            f"no Java {OLDEST} or newer in JAVA_HOME, on the PATH or under /usr/lib/jvm",
-            f"install it (Debian: apt-get install {PACKAGE}) or set JAVA_HOME",
-        )
+        return problem("Java", missing_words(), advice())
     return ok("Java", f"version {found.version} at {found.command}")
 
 

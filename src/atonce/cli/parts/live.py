@@ -8,13 +8,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from atonce.delivery.abilities import TellsLag
     from atonce.delivery.metrics import Numbers, Snapshot
+    from atonce.delivery.started import Started
 
 _LAG_EVERY_S = 2.0
 _REFRESH_S = 0.25
@@ -24,41 +25,52 @@ _NUMBERS_WIDTH = 16 + 5 * 7 + 8
 
 
 @contextlib.contextmanager
-def starting() -> Iterator[None]:
-    """Starting Spark takes seconds: on a terminal, say so meanwhile."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
+def starting(pipelines: Sequence[str]) -> Iterator[contextlib.ExitStack]:
+    """Starting Spark takes seconds: say so at once. What it gives is closed when there is more to show."""
+    words = f"starting Spark for {', '.join(pipelines)} …"
+    with contextlib.ExitStack() as shown:
+        if sys.stderr.isatty():
+            from rich.console import Console
 
-    # A descriptor of its own: while Spark starts, standard error is filtered line by line, and a spinner has no lines.
-    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as screen:
-        with Console(file=screen, force_terminal=True).status("starting Spark, then claiming the pipeline …"):
-            yield
+            # A descriptor of its own: while Spark starts, standard error is filtered line by line, and a spinner has
+            # no lines.
+            screen = shown.enter_context(os.fdopen(os.dup(sys.stderr.fileno()), "w"))
+            shown.enter_context(Console(file=screen, force_terminal=True).status(words))
+        else:
+            print(json.dumps({**_now(), "says": words}, ensure_ascii=False), file=sys.stderr, flush=True)
+        yield shown
 
 
 @contextlib.contextmanager
-def shown(numbers: Numbers, name: str, source: Any) -> Iterator[None]:
-    """`source`: the pipeline's input, which may tell how much of it waits."""
+def shown(pipelines: Sequence[Started]) -> Iterator[None]:
+    """How they go, until they have ended; with how much of their input waits, where it tells."""
     from atonce.delivery.abilities import TellsLag
 
     ended, done = threading.Event(), threading.Event()
-    display = threading.Thread(target=_live if sys.stderr.isatty() else _logged, args=(numbers, done), daemon=True)
-    lag = threading.Thread(target=_follow_lag, args=(numbers, name, source, ended), daemon=True)
-    display.start()
-    if isinstance(source, TellsLag):
-        lag.start()
+    numbers = [each.numbers for each in pipelines]
+    if sys.stderr.isatty():
+        displays = [threading.Thread(target=_live, args=(numbers, done), daemon=True)]
+    else:
+        displays = [threading.Thread(target=_logged, args=(each, done), daemon=True) for each in numbers]
+    lags = [
+        threading.Thread(target=_follow_lag, args=(each.numbers, each.name, each.source, ended), daemon=True)
+        for each in pipelines
+        if isinstance(each.source, TellsLag)
+    ]
+    for thread in (*displays, *lags):
+        thread.start()
     try:
         yield
     finally:
         ended.set()
-        if lag.is_alive():
-            lag.join(3)  # the last line shows the lag at the end
+        for thread in lags:
+            thread.join(3)  # the last line shows the lag at the end
         done.set()
-        display.join(5)
+        for thread in displays:
+            thread.join(5)
 
 
-def table(now: Snapshot, width: int) -> Any:
+def table(pipelines: Sequence[Snapshot], width: int) -> Any:
     """The numbers as a table that fits 80 columns; below it what is being waited for, if anything."""
     from rich.console import Group
     from rich.table import Table
@@ -71,21 +83,24 @@ def table(now: Snapshot, width: int) -> Any:
     made.add_column("level", no_wrap=True, style="cyan")
     for name in ("batch", "rows", "rows/s", "lag", "commits", "restarts"):
         made.add_column(name, justify="right", no_wrap=True, min_width=7)  # so that nothing moves as numbers grow
-    made.add_row(
-        now.pipeline,
-        now.level,
-        "–" if now.batch is None else str(now.batch),
-        _short(now.rows),
-        _short(round(now.rows_per_s)),
-        "–" if now.lag is None else _short(now.lag),
-        str(now.commits),
-        Text(str(now.restarts), style="yellow" if now.restarts else ""),
-    )
-    if not now.trouble:
-        return made
-    words = Text(f"waiting: {' '.join(now.trouble.split())}", style="yellow", no_wrap=True, overflow="ellipsis")
-    words.truncate(width - 1, overflow="ellipsis")
-    return Group(made, words)
+    troubles = []
+    for now in pipelines:
+        made.add_row(
+            now.pipeline,
+            now.level,
+            "–" if now.batch is None else str(now.batch),
+            _short(now.rows),
+            _short(round(now.rows_per_s)),
+            "–" if now.lag is None else _short(now.lag),
+            str(now.commits),
+            Text(str(now.restarts), style="yellow" if now.restarts else ""),
+        )
+        if now.trouble:
+            whose = f"{now.pipeline} " if len(pipelines) > 1 else ""
+            words = Text(f"{whose}waiting: {' '.join(now.trouble.split())}", style="yellow", no_wrap=True)
+            words.truncate(width - 1, overflow="ellipsis")
+            troubles.append(words)
+    return Group(made, *troubles) if troubles else made
 
 
 def _short(number: int) -> str:
@@ -95,16 +110,20 @@ def _short(number: int) -> str:
     return f"{number / 1e6:.2f}M" if number < 1_000_000_000 else f"{number / 1e9:.2f}G"
 
 
-def _live(numbers: Numbers, done: threading.Event) -> None:
+def _live(numbers: Sequence[Numbers], done: threading.Event) -> None:
     from rich.console import Console
     from rich.live import Live
 
     console = Console(stderr=True)
-    with Live(table(numbers.snapshot(), console.width), console=console, auto_refresh=False) as live:
+
+    def painted() -> Any:
+        return table([each.snapshot() for each in numbers], console.width)
+
+    with Live(painted(), console=console, auto_refresh=False) as live:
         ended = False
         while not ended:
             ended = done.wait(_REFRESH_S)
-            live.update(table(numbers.snapshot(), console.width), refresh=True)
+            live.update(painted(), refresh=True)
 
 
 def _logged(numbers: Numbers, done: threading.Event) -> None:
@@ -146,9 +165,11 @@ def _follow_lag(numbers: Numbers, name: str, source: TellsLag, done: threading.E
     try:
         with source.lag(name) as lag:
             last = False
-            while not last:
-                last = done.wait(_LAG_EVERY_S)
+            while True:
                 with contextlib.suppress(AtOnceError):
                     numbers.lag = lag()
+                if last:
+                    return
+                last = done.wait(_LAG_EVERY_S)
     except AtOnceError:
         return  # the display goes on without the lag; the pipeline itself tells when the cluster is gone

@@ -70,14 +70,11 @@ class KafkaOpenSink:
         self._cluster = Cluster(self._servers, kafka.config)
         self._topics: dict[str, int] = {}
         self._times = TimeLimits()
-        for name in (*kafka.topic_names(), *([kafka.dead_letter] if kafka.dead_letter else [])):
-            self._find_or_create(name)
-        self._limit = min(
-            (topic_config(self._cluster, name, "max.message.bytes", _MAX_MESSAGE_BYTES) for name in self._topics),
-            default=_MAX_MESSAGE_BYTES,
-        )
-        self._home = self._ledger()
-        self._owner = Owner(self._cluster, identity, self._home, kafka.transaction_timeout_ms)
+        self._limit = _MAX_MESSAGE_BYTES
+        self._home_topic = self._where_progress_stands()
+        self._home: KafkaLedger
+        self._owner: Owner
+        """Known from the claim on."""
         self._lease = LeaseServer(Place.of(spark))
         self._timer = TimedCommits(self._record_from_timer, kafka.auto_commit_interval_ms / 1000)
         self._spool = Spool(spark, repeatable=identity.guarantee is not Guarantee.AT_MOST_ONCE)
@@ -88,7 +85,27 @@ class KafkaOpenSink:
         self._looked_at = time.monotonic()
 
     def claim(self) -> Progress | None:
+        self._make_topics()
+        self._owner = Owner(self._cluster, self._identity, self._home, self._kafka.transaction_timeout_ms)
         return self._owner.claim()
+
+    def _make_topics(self) -> None:
+        """With the claim and not before: whatever is refused until then leaves nothing behind."""
+        kafka = self._kafka
+        named = (*kafka.topic_names(), *([kafka.dead_letter] if kafka.dead_letter else []))
+        for name in dict.fromkeys([*named, *([self._home_topic] if self._home_topic else [])]):
+            self._find_or_create(name)
+        self._limit = min(
+            (topic_config(self._cluster, name, "max.message.bytes", _MAX_MESSAGE_BYTES) for name in self._topics),
+            default=_MAX_MESSAGE_BYTES,
+        )
+        self._home = (
+            KafkaLedger(group=self._identity.name)
+            if self._home_topic is None
+            else KafkaLedger(
+                group=self._identity.name, on_topic=self._home_topic, on_partitions=self._topics[self._home_topic]
+            )
+        )
 
     def check_claim(self) -> None:
         with self._lock:
@@ -317,13 +334,13 @@ class KafkaOpenSink:
         if name != self._kafka.dead_letter:  # a dead letter has the time at which it is sent
             self._times = self._times.and_also(time_limits(self._cluster, name))
 
-    def _ledger(self) -> KafkaLedger:
-        name = self._identity.name
+    def _where_progress_stands(self) -> str | None:
+        """A topic of the output; None: on the input's own partitions, which are on this cluster."""
         inputs = self._identity.source
         if isinstance(inputs, KafkaSource) and same_cluster(
             self._servers, self._kafka.config, inputs.kafka.servers or "", inputs.kafka.config
         ):
-            return KafkaLedger(group=name)
+            return None
         home = self._kafka.topic or self._kafka.progress_topic
         if home is None:
             raise UsageError(
@@ -331,6 +348,4 @@ class KafkaOpenSink:
                 "to stand. "
                 "Next: name a topic for it with progress_topic."
             )
-        if home not in self._topics:
-            self._find_or_create(home)
-        return KafkaLedger(group=name, on_topic=home, on_partitions=self._topics[home])
+        return home

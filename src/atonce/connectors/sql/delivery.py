@@ -68,6 +68,14 @@ class FusesRows(Protocol):
         """Inside a transaction: what delivers `transform`'s rows from within the source, and what it gives."""
 
 
+@runtime_checkable
+class MadeByConnecting(Protocol):
+    """A store whose database comes into being with the first connection."""
+
+    def nowhere(self) -> Any | None:
+        """Where there is none yet: a connection to an empty one that leaves nothing behind."""
+
+
 class OpenSqlSink:
     """`OpenSink` over a `Store`. One connection for deliveries, one for the timer; both made when first needed."""
 
@@ -197,6 +205,14 @@ class OpenSqlSink:
 
     def accepts(self, schema: Any) -> None:
         """Refuse, before anything starts, columns that do not fit the table, its key or its order."""
+
+        nowhere = self._store.nowhere() if isinstance(self._store, MadeByConnecting) else None
+        if nowhere is not None:
+            try:
+                self._store.accepts(nowhere, schema)
+            finally:
+                self._store.close(nowhere)
+            return
 
         def work(connection: Any) -> None:
             self._store.accepts(connection, schema)

@@ -26,10 +26,10 @@ def archive_file() -> Path:
     """Where the archive for this PySpark and this Java is kept, whether it is there or not."""
     import pyspark
 
-    from atonce.local.java import find_java
+    from atonce.local.java import java_here
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    fits = f"{_pyspark()} {pyspark.__version__} {find_java().home}"
+    fits = f"{_pyspark()} {pyspark.__version__} {java_here().home}"
     return cache / "atonce" / "class-archive" / f"{hashlib.sha256(fits.encode()).hexdigest()[:16]}.jsa"
 
 

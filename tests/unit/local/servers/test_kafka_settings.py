@@ -71,7 +71,7 @@ def test_missing_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> N
         java.find_java()
 
 
-def test_an_old_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_old_java_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     old = tmp_path / "bin" / "java"
     old.parent.mkdir()
     old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")

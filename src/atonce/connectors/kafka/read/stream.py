@@ -38,6 +38,7 @@ from atonce.spark.datasource import (
     StructType,
     SupportsTriggerAvailableNow,
     cloudpickle,
+    told_in_one_sentence,
 )
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -74,16 +75,20 @@ class AtOnceSource(DataSource):
 
     def schema(self) -> str:
         # Whether this is a batch or a stream is not known yet: what only one of them allows is checked later.
-        options = parse({k: v for k, v in self.options.items() if not k.lower().startswith("ending")}, streaming=True)
+        either = {k: v for k, v in self.options.items() if not k.lower().startswith("ending")}
+        with told_in_one_sentence():
+            options = parse(either, streaming=True)
         if options.schema is not None:
             return options.schema
         return SCHEMA + (HEADERS if options.headers else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(parse(dict(self.options), streaming=False), schema)
+        with told_in_one_sentence():
+            return BatchReader(parse(dict(self.options), streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(parse(dict(self.options), streaming=True), schema)
+        with told_in_one_sentence():
+            return StreamReader(parse(dict(self.options), streaming=True), schema)
 
 
 class RangesPartition(InputPartition):
@@ -103,6 +108,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
 
+    @told_in_one_sentence()
     def partitions(self) -> list[InputPartition]:
         with Cluster(self._options.servers, self._options.config) as cluster:
             ids = ids_of(selected(cluster, self._options))
@@ -123,6 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cluster(self) -> Cluster:
         return shared(self._options.servers, self._options.config)
 
+    @told_in_one_sentence()
     def initialOffset(self) -> Offsets:
         options = self._options
         first = first_offsets(self._cluster(), options) if options.first is None else options.first
@@ -136,6 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.min_offsets)
         return ReadMaxBytes(options.max_bytes) if options.max_bytes is not None else ReadAllAvailable()
 
+    @told_in_one_sentence()
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         begin, ids, cluster = from_json_form(start), ids_in(start), self._cluster()
         if self._target is None:
@@ -152,9 +160,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # For the progress report, of the same moment as the plan: asking again would cost every trigger a round trip.
         return to_json_form(self._watch.last) if self._watch.last else None
 
+    @told_in_one_sentence()
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._watch.latest(self._cluster(), {})
 
+    @told_in_one_sentence()
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         ids = {**self._watch.ids, **ids_in(end)}
         return _tasks(from_json_form(start), from_json_form(end), self._options, ids)

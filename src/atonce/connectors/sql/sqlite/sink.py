@@ -6,6 +6,7 @@ are never blocked (write-ahead log), and a commit is on disk when it returns (`s
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,12 @@ class SQLite(TableOptions):
                 f"{self.path} is on a network file system ({kind}), where SQLite's locks do not hold, so an older "
                 "instance could not be kept from writing. Next: use a local disk."
             )
+        if not self.exists():  # to ask SQLite makes it, and a run that is refused leaves nothing behind
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise UnreachableError(f"{self.path} cannot be made: {folder} cannot be written to")
+            if not self.create:
+                raise UsageError(f"{self.path} does not exist, so it has no table {self.table}. Next: create both.")
+            return
         try:
             connection = connect(str(self.path))
             try:

@@ -77,6 +77,9 @@ class SqliteStore:
         except sqlite3.OperationalError as error:
             raise RetriableError(f"SQLite file {self._sink.path} cannot be opened: {error}") from error
 
+    def nowhere(self) -> sqlite3.Connection | None:
+        return None if self._sink.exists() else connect(":memory:")
+
     def begin(self, connection: sqlite3.Connection) -> None:
         # IMMEDIATE: the write lock is taken now, so what is read from here on is what the commit builds on.
         connection.execute("BEGIN IMMEDIATE")

@@ -1,0 +1,46 @@
+"""Ctrl-C and SIGTERM are the ordinary end of a pipeline, at any moment."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+Stops = list[Callable[[], None]]
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[Stops]:
+    """Within it a signal calls what stands in the list. While that is empty nothing is delivered yet, and the first
+    signal ends the block where it stands, cleaning up on the way; later ones cannot disturb that.
+
+    Only the main thread can listen to signals.
+    """
+    stops: Stops = []
+    if threading.current_thread() is not threading.main_thread():
+        yield stops
+        return
+    interrupted = False
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal interrupted
+        for each in stops:
+            each()
+        if not stops and not interrupted:
+            interrupted = True
+            raise KeyboardInterrupt
+
+    # One that is ignored stays so: under nohup, or Ctrl-C in the background of a shell.
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heard}
+    try:
+        yield stops
+    except KeyboardInterrupt:
+        if not interrupted:
+            raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
