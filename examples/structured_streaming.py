@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 
 import atonce
-from atonce.spark.session import session
 
 ROWS = 200
 
@@ -19,7 +18,7 @@ ROWS = 200
 def main() -> None:
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="atonce-streaming-")))
-        spark = session()
+        spark = atonce.session()
         rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
         checkpoint = str(scratch / "checkpoint")
         sink = atonce.SQLite(str(scratch / "numbers.db"), table="numbers", create=True)

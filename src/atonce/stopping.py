@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ def stopped_by_signals() -> Iterator[Stops]:
             each()
         if not stops and not interrupted:
             interrupted = True
+            # Py4J would log the interrupt with its stack, wherever it waits for the JVM.
+            logging.getLogger().addFilter(lambda record: "while sending command" not in record.getMessage())
             raise KeyboardInterrupt
 
     # One that is ignored stays so: under nohup, or Ctrl-C in the background of a shell.

@@ -10,11 +10,12 @@ import sys
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, udf
+from pyspark.sql.types import StringType
 
 import atonce
 
 
-@udf("string")
+@udf(StringType())
 def shouted(text: str) -> str:
     return text.upper() + "!"
 
