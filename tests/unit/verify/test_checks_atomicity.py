@@ -5,7 +5,7 @@ from __future__ import annotations
 from atonce.verify.audit.table_watch import Snapshot
 from atonce.verify.checks.allowed import Anomaly
 from atonce.verify.checks.atomicity import planned_ends, torn_snapshots
-from atonce.verify.subject.workload import generated
+from atonce.verify.ground.workload import generated
 from atonce.verify.wire.history import History
 
 WORK = generated(3, 20, 2, 0)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from atonce.connectors.sql.database import TableDatabase, TableRef, database_for, is_postgres, settled_end
 from atonce.delivery.progress import Positions
 from atonce.errors import UsageError
 from atonce.guarantee import SourceTraits
+
+if TYPE_CHECKING:
+    from atonce.connectors.contract import Feed, Ground, InputRecord, ServerKind
 
 FORMAT = "atonce-table"
 MAX_ROWS = 500_000
@@ -122,3 +125,29 @@ class Table:
 
     def _database(self) -> TableDatabase:
         return database_for(self.ref)
+
+    # Under `atonce verify`
+
+    def scratch_server(self) -> ServerKind | None:
+        if not is_postgres(str(self.url)):
+            return None
+        from atonce.connectors.sql.postgres.verified.database import ScratchDatabase
+
+        return ScratchDatabase
+
+    def scratch_source(self, ground: Ground) -> Self:
+        from atonce.connectors.sql.verified import TABLE, scratch_url
+
+        url = scratch_url(str(self.url), ground)
+        return replace(self, url=url, table=TABLE, start="earliest", max_rows=ground.records_per_batch)
+
+    def feed(self, ground: Ground) -> Feed:
+        from atonce.connectors.sql.verified import outbox_feed
+
+        return outbox_feed(self.ref, ground)
+
+    def static(self, spark: Any, schema: Any, records: Sequence[InputRecord]) -> Any:
+        from atonce.connectors.sql.verified import known, text_columns
+        from atonce.connectors.static_rows import static_rows
+
+        return static_rows(spark, schema, known(self.column, text_columns(self.columns, self.column), records))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from atonce.verify.audit.table_watch import Snapshot
 from atonce.verify.checks.allowed import Anomaly
 from atonce.verify.checks.findings import Finding, found
-from atonce.verify.subject.workload import Workload
+from atonce.verify.ground.workload import Workload
 from atonce.verify.wire.history import History
 
 
