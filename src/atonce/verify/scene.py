@@ -49,7 +49,7 @@ class Scene:
     workload: Workload
     feed: Feed
     watch: Watch | None
-    """On a Kafka output."""
+    """On an output topic."""
     output_topics: tuple[str, ...]
     """Removed at the end of the run."""
     written: Written | None

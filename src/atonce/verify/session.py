@@ -197,7 +197,7 @@ def _fixed_topics(
             "the command names its topics itself, so verify must know them: give --input and --output (or "
             "--output-table). Or put {input} and {output} into the command, and every run gets fresh ones."
         )
-    if isinstance(harness, External):
+    if not harness.ours:
         raise UsageError(
             "on a broker of yours verify works on scratch topics only: put {input} and {output} into --app"
         )
@@ -264,7 +264,7 @@ def _run(stage: Stage, options: Options, identity: str, output: str) -> Verdict:
         stage.close()
     return Verdict(
         subject=stage.subject.title,
-        broker=_broker_words(stage.harness),
+        broker=stage.harness.title,
         output=output,
         level=stage.subject.level,
         seed=stage.seed,
@@ -278,11 +278,6 @@ def _run(stage: Stage, options: Options, identity: str, output: str) -> Verdict:
         final_only=bool(stage.final_only),
         replay=options.replay,
     )
-
-
-def _broker_words(harness: Harness) -> str:
-    words = {"embedded": "embedded broker", "apache": "Apache Kafka", "external": "broker of yours"}
-    return words.get(harness.kind, harness.kind)
 
 
 def versions() -> dict[str, str]:

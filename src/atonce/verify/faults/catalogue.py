@@ -1,7 +1,7 @@
 """F1 to F35: what can go wrong, where it bites, and what each level may show. `atonce verify --list` prints this.
 
 L loss allowed, D duplicates allowed, R reordering allowed, - neither; blank: the fault does not apply to that level.
-Effectively once is - everywhere. How each is injected stands in `scenarios/`, one function per variant.
+Effectively once is - everywhere. How each is injected stands beside this file, one function per variant.
 """
 
 from __future__ import annotations
