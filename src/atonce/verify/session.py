@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from atonce.connectors.addresses import table_at
-from atonce.connectors.contract import EmptiedTable, HasScratchCopy, SampledSource, ScratchServer, ServerKind
+from atonce.connectors.contract import EmptiedTable, HasScratchCopy, SampledSource, ScratchServer, ServerKind, Topic
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import Guarantee
 from atonce.local.scratch import scratch_directory
@@ -30,6 +30,7 @@ from atonce.verify.select import chosen
 from atonce.verify.subject.command import CommandSubject, OutputTable
 from atonce.verify.subject.pipeline import PipelineSubject
 from atonce.verify.subject.process import LAUNCHER
+from atonce.verify.subject.rewritten import require_verifiable
 from atonce.verify.wire.cluster import Cluster
 from atonce.verify.wire.proxy import Proxy
 
@@ -90,36 +91,29 @@ def harness_for(options: Options) -> Harness:
     return Embedded()
 
 
-@dataclass(frozen=True, slots=True)
-class RealTopic:
-    """Where `--sample` reads, and only reads."""
-
-    topic: str | None
-    servers: str | None
-
-
-def _workload(options: Options, seed: int, real: RealTopic) -> Workload:
+def _workload(options: Options, seed: int, real: Topic | None) -> Workload:
+    """`real`: where `--sample` reads, and only reads."""
     if options.records_file is not None:
         return from_lines(options.records_file, options.partitions, options.tail)
     if not options.sample:
         return generated(seed, options.records, options.partitions, options.tail)
-    if real.topic is None or real.servers is None or not options.allow_external:
-        missing = "--allow-external" if real.topic and real.servers else "--servers and, for a command, --input"
+    if real is None or real.servers is None or not options.allow_external:
+        missing = "--allow-external" if real and real.servers else "--servers and, for a command, --input"
         raise UsageError(
             "--sample reads the real input topic, on the servers that the pipeline or --servers names. "
             f"Next: add {missing}."
         )
     cluster = Cluster(real.servers)
     try:
-        return sampled(cluster, real.topic, options.sample, options.partitions, options.tail)
+        return sampled(cluster, real.name, options.sample, options.partitions, options.tail)
     except OSError as error:
-        raise UnreachableError(f"no sample of topic {real.topic} could be read from {real.servers}: {error}") from error
+        raise UnreachableError(f"no sample of topic {real.name} could be read from {real.servers}: {error}") from error
     finally:
         cluster.close()
 
 
 @contextlib.contextmanager
-def _ground(options: Options, real: RealTopic) -> Iterator[tuple[Harness, Proxy, Workload, Path, int]]:
+def _ground(options: Options, real: Topic | None) -> Iterator[tuple[Harness, Proxy, Workload, Path, int]]:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1, 1_000_000)
     workload = _workload(options, seed, real)  # what is wrong with it is told before anything starts
     scratch = scratch_directory("verify")
@@ -153,7 +147,7 @@ def verify_command(
             )
             + " Next: add --allow-external to agree."
         )
-    real = RealTopic(input_topic, options.servers)
+    real = Topic(input_topic, options.servers) if input_topic else None
     with _ground(options, real) as (harness, proxy, workload, scratch, seed), contextlib.ExitStack() as stack:
         written = _output_table(table, (output_table or "").rpartition("#")[0], on_copy) if table else None
         if written is not None and written.server is not None:
@@ -215,9 +209,11 @@ def verify_levels(pipeline: Any, options: Options, levels: list[Guarantee]) -> l
     chosen(options.faults)
     if options.master:
         pipeline = replace(pipeline, master=options.master)
+    require_verifiable(pipeline)
     verdicts = []
-    topic = pipeline.source.real_input() if isinstance(pipeline.source, SampledSource) else None
-    real = RealTopic(topic.name, options.servers or topic.servers) if topic else RealTopic(None, options.servers)
+    real = pipeline.source.real_input() if isinstance(pipeline.source, SampledSource) else None
+    if real is not None and options.servers:
+        real = replace(real, servers=options.servers)
     with _ground(options, real) as (harness, proxy, workload, scratch, seed), contextlib.ExitStack() as stack:
         servers = servers_for(pipeline.source, pipeline.sink, lambda kind: _started(kind, options, stack))
         subject = PipelineSubject(

@@ -67,6 +67,12 @@ def test_a_sink_that_does_not_say_how_it_is_read_back_is_refused_with_what_it_la
             asked()
 
 
+def test_what_cannot_be_verified_is_told_before_anything_starts() -> None:
+    pipeline, _ = on_scratch(atonce.Kafka("in"), Plain())
+    with pytest.raises(UsageError, match="a well in the desert"):
+        pipeline.verify(harness=lambda: pytest.fail("a broker was started"))
+
+
 def test_a_source_and_a_sink_that_ask_for_the_same_kind_of_server_share_one() -> None:
     started: list[Any] = []
 

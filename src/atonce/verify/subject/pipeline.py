@@ -92,6 +92,7 @@ class PipelineSubject:
         self._endings: dict[int, Ending] = {}
         self._holds: list[Hold] = []
         self._names: Names | None = None
+        self._output: Written | Topic | None = None
         self._history = History()
         self._started = 0
         self._standby()
@@ -137,16 +138,19 @@ class PipelineSubject:
         self._holds = []
         self._servers.fresh(names.run)
         self._write(self._per_batch)
+        self._output = read_back(self._original, self._grounds())
 
     def input(self) -> Feed | Topic:
         return feed_of(self._original, self._grounds())
 
     def output(self) -> Written | Topic:
-        return read_back(self._original, self._grounds())
+        if self._output is None:
+            raise NotFired("the subject was asked for its output before its run was prepared")
+        return self._output
 
     def _grounds(self) -> Grounds:
         if self._names is None:
-            raise NotFired("the subject was asked for its input or output before its run was prepared")
+            raise NotFired("the subject was asked for its input before its run was prepared")
         return grounds(self._names, self._servers, self._per_batch)
 
     def _write(self, per_batch: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from atonce.connectors.contract import Feed, FolderSink, Ground, Topic, VerifiedSink, VerifiedSource, Written
@@ -36,6 +37,12 @@ def grounds(names: Names, servers: Servers, records_per_batch: int) -> Grounds:
     return Grounds(source=replace(common, server=servers.source), sink=replace(common, server=servers.sink))
 
 
+def require_verifiable(pipeline: Any) -> None:
+    """`UsageError` names what a source or sink lacks, before anything starts."""
+    _verified_source(pipeline)
+    _verified_sink(pipeline)
+
+
 def rewritten(pipeline: Any, level: Guarantee | None, names: Names, on: Grounds) -> Any:
     return replace(
         pipeline,
@@ -53,10 +60,10 @@ def feed_of(pipeline: Any, on: Grounds) -> Feed | Topic:
 
 
 def read_back(pipeline: Any, on: Grounds) -> Written | Topic:
-    sink = pipeline.sink
+    sink = _verified_sink(pipeline)
     if isinstance(sink, VerifiedSink):
         return sink.read_back(on.sink)
-    return WrittenFolder(_scratch_sink(pipeline, on.sink))
+    return WrittenFolder(sink.on_scratch(_folder(on.sink)))
 
 
 def _verified_source(pipeline: Any) -> VerifiedSource:
@@ -71,11 +78,18 @@ def _verified_source(pipeline: Any) -> VerifiedSource:
 
 
 def _scratch_sink(pipeline: Any, ground: Ground) -> Any:
+    sink = _verified_sink(pipeline)
+    return sink.scratch_sink(ground) if isinstance(sink, VerifiedSink) else sink.on_scratch(_folder(ground))
+
+
+def _folder(ground: Ground) -> Path:
+    return ground.folder / "out"
+
+
+def _verified_sink(pipeline: Any) -> VerifiedSink | FolderSink:
     sink = pipeline.sink
-    if isinstance(sink, VerifiedSink):
-        return sink.scratch_sink(ground)
-    if isinstance(sink, FolderSink):
-        return sink.on_scratch(ground.folder / "out")
+    if isinstance(sink, VerifiedSink | FolderSink):
+        return sink
     raise UsageError(
         f"verify does not know how to move {pipeline._parts()[1].describe()} to scratch and how to read what it wrote. "
         "Next: give the sink on_scratch(folder), the same sink on a directory of verify's own, and written(), its rows "
