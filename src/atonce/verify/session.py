@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atonce.connectors.addresses import table_at
 from atonce.connectors.contract import EmptiedTable, HasScratchCopy, SampledSource, ScratchServer, ServerKind, Topic
@@ -33,6 +33,9 @@ from atonce.verify.subject.process import LAUNCHER
 from atonce.verify.subject.rewritten import require_verifiable
 from atonce.verify.wire.cluster import Cluster
 from atonce.verify.wire.proxy import Proxy
+
+if TYPE_CHECKING:
+    from atonce.pipeline import Pipeline
 
 Tell = Callable[[str, Result | None], None]
 
@@ -198,13 +201,13 @@ def _fixed_topics(
     return source, target
 
 
-def verify_pipeline(pipeline: Any, options: Options | None = None, **words: Any) -> Verdict:
+def verify_pipeline(pipeline: Pipeline, options: Options | None = None, **words: Any) -> Verdict:
     """An AtOnce pipeline at its own level. `pipeline.verify(faults="all", seed=7)` comes here."""
     options = replace(options or Options(), **words)
     return next(iter(verify_levels(pipeline, options, [pipeline.level])))
 
 
-def verify_levels(pipeline: Any, options: Options, levels: list[Guarantee]) -> list[Verdict]:
+def verify_levels(pipeline: Pipeline, options: Options, levels: list[Guarantee]) -> list[Verdict]:
     """The same pipeline at several levels, on one broker and in the same warm processes."""
     chosen(options.faults)
     if options.master:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow.parquet as parquet
 
-from atonce.pipeline import as_source
+from atonce.pipeline import Pipeline, as_source
 from atonce.spark.session import session
 from atonce.spark.statefulness import default_mode, is_stateful
 
 
-def look(pipeline: Any, records: Path, result: Path, only: Sequence[str]) -> dict[str, Any]:
+def look(pipeline: Pipeline, records: Path, result: Path, only: Sequence[str]) -> dict[str, Any]:
     """Writes the batch's rows to `result`, of their columns `only` these if any are named; says why if it cannot."""
     spark = session(pipeline.master, pipeline.spark)
     source = as_source(pipeline.source)

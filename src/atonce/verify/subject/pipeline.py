@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atonce.connectors.contract import Feed, NotFired, ScratchServer, Topic, Written
 from atonce.delivery.events import Step
@@ -26,6 +26,9 @@ from atonce.verify.subject.process import LAUNCHER, Listener, SubjectProcess
 from atonce.verify.subject.rewritten import Grounds, feed_of, grounds, read_back, rewritten
 from atonce.verify.subject.worker import MASTER
 from atonce.verify.wire.history import History
+
+if TYPE_CHECKING:
+    from atonce.pipeline import Pipeline
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +71,7 @@ class PipelineSubject:
 
     def __init__(
         self,
-        pipeline: Any,
+        pipeline: Pipeline,
         level: Guarantee,
         logs: Path,
         *,
@@ -283,7 +286,7 @@ class PipelineSubject:
         self._original = replace(self._original, guarantee=level)
 
 
-def _by_value(pipeline: Any) -> None:
+def _by_value(pipeline: Pipeline) -> None:
     """The user's functions and classes travel whole: their module may not be found from the subject's process."""
     from pyspark import cloudpickle
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atonce.connectors.contract import Feed, FolderSink, Ground, Topic, VerifiedSink, VerifiedSource, Written
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee
 from atonce.verify.ground.servers import Servers
 from atonce.verify.subject.contract import Names
+
+if TYPE_CHECKING:
+    from atonce.pipeline import Pipeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +40,13 @@ def grounds(names: Names, servers: Servers, records_per_batch: int) -> Grounds:
     return Grounds(source=replace(common, server=servers.source), sink=replace(common, server=servers.sink))
 
 
-def require_verifiable(pipeline: Any) -> None:
+def require_verifiable(pipeline: Pipeline) -> None:
     """`UsageError` names what a source or sink lacks, before anything starts."""
     _verified_source(pipeline)
     _verified_sink(pipeline)
 
 
-def rewritten(pipeline: Any, level: Guarantee | None, names: Names, on: Grounds) -> Any:
+def rewritten(pipeline: Pipeline, level: Guarantee | None, names: Names, on: Grounds) -> Pipeline:
     return replace(
         pipeline,
         name=names.group,
@@ -55,18 +58,18 @@ def rewritten(pipeline: Any, level: Guarantee | None, names: Names, on: Grounds)
     )
 
 
-def feed_of(pipeline: Any, on: Grounds) -> Feed | Topic:
+def feed_of(pipeline: Pipeline, on: Grounds) -> Feed | Topic:
     return _verified_source(pipeline).feed(on.source)
 
 
-def read_back(pipeline: Any, on: Grounds) -> Written | Topic:
+def read_back(pipeline: Pipeline, on: Grounds) -> Written | Topic:
     sink = _verified_sink(pipeline)
     if isinstance(sink, VerifiedSink):
         return sink.read_back(on.sink)
     return WrittenFolder(sink.on_scratch(_folder(on.sink)))
 
 
-def _verified_source(pipeline: Any) -> VerifiedSource:
+def _verified_source(pipeline: Pipeline) -> VerifiedSource:
     source = pipeline.source
     if not isinstance(source, VerifiedSource):
         raise UsageError(
@@ -77,7 +80,7 @@ def _verified_source(pipeline: Any) -> VerifiedSource:
     return source
 
 
-def _scratch_sink(pipeline: Any, ground: Ground) -> Any:
+def _scratch_sink(pipeline: Pipeline, ground: Ground) -> Any:
     sink = _verified_sink(pipeline)
     return sink.scratch_sink(ground) if isinstance(sink, VerifiedSink) else sink.on_scratch(_folder(ground))
 
@@ -86,7 +89,7 @@ def _folder(ground: Ground) -> Path:
     return ground.folder / "out"
 
 
-def _verified_sink(pipeline: Any) -> VerifiedSink | FolderSink:
+def _verified_sink(pipeline: Pipeline) -> VerifiedSink | FolderSink:
     sink = pipeline.sink
     if isinstance(sink, VerifiedSink | FolderSink):
         return sink
