@@ -1,16 +1,18 @@
 """The contract of a connector: what a source and a sink must have, and what they may have besides.
 
-A connector of your own imports from here alone. `Source` and `Sink` are what the engine needs. What follows is what
-`atonce verify` asks for; each is a type of its own, and a part that has its methods has the ability:
+A connector of your own imports from here alone. `Source`, `Sink` and `OpenSink` are what a delivery needs; abilities
+besides are those of `atonce.delivery.abilities`. What `atonce verify` asks for is defined here:
 
     VerifiedSource      the source on scratch, how input gets into it, and the same input as a plain Spark batch
     VerifiedSink        the sink on scratch, and how what it wrote is read back
     FolderSink          the same for a sink whose whole world is one directory
     NeedsServer         a server that verify makes ready beforehand, with a fresh corner for every run
     SampledSource       a real topic that `--sample` may read
+    AuditsTables        of a sink's class: tables by address, for programs that are not pipelines
 
-Whoever reads output back must not share the code that wrote it, or both may be wrong together. A part whose input or
-output is a Kafka topic says which, as a `Topic`: verify has a Kafka client of its own.
+Each is a type of its own, and a part that has its methods has the ability. Whoever reads output back must not share
+the code that wrote it, or both may be wrong together. A part whose input or output is a Kafka topic says which, as a
+`Topic`: verify has a Kafka client of its own.
 """
 
 from __future__ import annotations
@@ -20,30 +22,88 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
+from atonce.delivery.abilities import (
+    Accepts,
+    Accounts,
+    ArrowFunction,
+    Cautious,
+    ChecksClaim,
+    Doubtful,
+    FileKeys,
+    Fuses,
+    GivesSink,
+    GivesSource,
+    InputWatch,
+    KeepsLastRow,
+    KnownByBorders,
+    KnowsWhomItReplaced,
+    LedgerApart,
+    LoadsRange,
+    MadeByAsking,
+    Mirror,
+    MirrorsProgress,
+    NoticesCuts,
+    OnServers,
+    Partitioned,
+    Refuses,
+    RunsFunctions,
+    StartsAnywhere,
+    Surroundings,
+    TakesColumns,
+    TellsLag,
+    TellsWhatWasRead,
+    Unwatched,
+    Watched,
+)
 from atonce.delivery.contract import Batch, Identity, OpenSink, Sink, Source
 from atonce.delivery.progress import Plan, Positions, Progress
 from atonce.errors import AtOnceError
 from atonce.guarantee import Guarantee, SinkTraits, SourceTraits
 
 __all__ = [
+    "Accepts",
+    "Accounts",
+    "ArrowFunction",
+    "AuditsTables",
     "Batch",
+    "Cautious",
+    "ChecksClaim",
     "CutsCommits",
+    "Doubtful",
     "EmptiedTable",
     "Feed",
+    "FileKeys",
     "FolderSink",
+    "Fuses",
     "GivesOldestLast",
+    "GivesSink",
+    "GivesSource",
     "Ground",
     "Guarantee",
     "HasScratchCopy",
     "Identity",
     "InputRecord",
+    "InputWatch",
+    "KeepsLastRow",
+    "KnownByBorders",
+    "KnowsWhomItReplaced",
+    "LedgerApart",
+    "LoadsRange",
+    "MadeByAsking",
+    "Mirror",
+    "MirrorsProgress",
     "NeedsServer",
     "NotFired",
+    "NoticesCuts",
+    "OnServers",
     "OpenSink",
+    "Partitioned",
     "Plan",
     "Positions",
     "Progress",
+    "Refuses",
     "Restorable",
+    "RunsFunctions",
     "SampledSource",
     "ScratchServer",
     "ServerKind",
@@ -51,11 +111,18 @@ __all__ = [
     "SinkTraits",
     "Source",
     "SourceTraits",
+    "StartsAnywhere",
     "StoppableServer",
     "Strike",
+    "Surroundings",
+    "TakesColumns",
+    "TellsLag",
+    "TellsWhatWasRead",
     "Topic",
+    "Unwatched",
     "VerifiedSink",
     "VerifiedSource",
+    "Watched",
     "Written",
 ]
 
@@ -291,3 +358,14 @@ class HasScratchCopy(Protocol):
 
     def scratch_copy(self) -> tuple[ScratchServer, Written]:
         """The server with the copy in its corner, and the copy."""
+
+
+@runtime_checkable
+class AuditsTables(Protocol):
+    """Of the class of a sink: tables of this kind of database, by their address."""
+
+    address: str
+    """How an address begins, such as `sqlite:///`."""
+
+    def table_at(self, url: str, name: str) -> EmptiedTable | None:
+        """None: the address is none of this kind."""

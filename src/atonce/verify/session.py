@@ -15,11 +15,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atonce.connectors.addresses import table_at
 from atonce.connectors.contract import EmptiedTable, HasScratchCopy, SampledSource, ScratchServer, ServerKind, Topic
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import Guarantee
 from atonce.local.scratch import scratch_directory
+from atonce.verify.ground.addresses import table_at
 from atonce.verify.ground.harness import Apache, Embedded, External, Harness, Held
 from atonce.verify.ground.servers import opened, servers_for
 from atonce.verify.ground.workload import Workload, from_lines, generated, sampled

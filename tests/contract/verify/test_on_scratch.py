@@ -17,8 +17,10 @@ import pytest
 
 import atonce
 from atonce.connectors.contract import Feed, FolderSink, Topic, VerifiedSink, VerifiedSource, Written
+from atonce.delivery.abilities import as_source
 from atonce.delivery.format import from_text, to_text
 from atonce.guarantee import SinkTraits
+from atonce.plugins import plugins
 from atonce.verify.audit.output import of_records, of_rows
 from atonce.verify.audit.readers import CommittedReader
 from atonce.verify.ground.feeds import TopicFeed
@@ -163,6 +165,12 @@ def verifier(embedded: str, scratch: Path, spark: Any) -> Iterator[Scratch]:
         yield Scratch(cluster, embedded, scratch, stack, generated(seed=1, count=30, partitions=2, tail=10))
 
 
+def test_every_built_in_system_is_in_these_lists() -> None:
+    for use, parts in (("source", SOURCES), ("sink", SINKS)):
+        ours = [plugin for plugin in plugins(use).values() if plugin.package == "atonce"]
+        assert {plugin.load() for plugin in ours} <= {type(part) for part in parts.values()}
+
+
 def numbers(values: list[str]) -> list[int]:
     return sorted(int(found.group(1)) for value in values if (found := MARK.search(value.encode())))
 
@@ -178,8 +186,6 @@ def test_a_source_on_scratch_gives_what_it_was_fed_and_its_static_batch_the_same
     moved, values = verifier.deliver(pipeline)
     records = verifier.workload.all
     assert numbers(values) == [record.number for record in records]
-
-    from atonce.pipeline import as_source
 
     assert type(moved.source) is type(source)
     schema = as_source(moved.source).load(spark, None, {}).schema

@@ -1,14 +1,13 @@
-"""A table source under `atonce verify`: an outbox on scratch, in the kind of database that the pipeline reads."""
+"""A table source under `atonce verify`: an outbox on scratch, its columns, and what of a record stands in which."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from atonce.connectors.contract import Feed, Ground, InputRecord
-from atonce.connectors.sql.database import TableRef, is_postgres
+from atonce.connectors.contract import InputRecord
 
-TABLE = "outbox"
+OUTBOX = "outbox"
 
 
 def text_columns(asked: Sequence[str] | None, id_column: str) -> list[str]:
@@ -28,22 +27,3 @@ def known(id_column: str, columns: Sequence[str], records: Sequence[InputRecord]
         id_column: list(range(1, len(rows) + 1)),
         **{name: [row[at] for row in rows] for at, name in enumerate(columns)},
     }
-
-
-def scratch_url(url: str, ground: Ground) -> str:
-    if not is_postgres(url):
-        return f"sqlite:///{ground.folder / 'in.db'}"
-    from atonce.connectors.sql.postgres.verified.database import scratch_database
-
-    return scratch_database(ground).direct
-
-
-def outbox_feed(table: TableRef, ground: Ground) -> Feed:
-    columns = text_columns(table.columns, table.column)
-    if not is_postgres(table.url):
-        from atonce.connectors.sql.sqlite.verified import OutboxFeed
-
-        return OutboxFeed(ground.folder / "in.db", table.column, columns)
-    from atonce.connectors.sql.postgres.verified.outbox import PostgresOutboxFeed
-
-    return PostgresOutboxFeed(scratch_url(table.url, ground), table.column, columns)

@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow.parquet as parquet
 
-from atonce.pipeline import Pipeline, as_source
+from atonce.delivery.abilities import as_source
+from atonce.pipeline import Pipeline
 from atonce.spark.session import session
 from atonce.spark.statefulness import default_mode, is_stateful
 
@@ -23,12 +24,12 @@ def look(pipeline: Pipeline, records: Path, result: Path, only: Sequence[str]) -
     spark = session(pipeline.master, pipeline.spark)
     source = as_source(pipeline.source)
     stream = source.load(spark, source.first_positions(), {})
-    build = pipeline._build(hooked=False)
-    built = build(stream, None)
+    planner = pipeline.planner()
+    built = planner.applied(stream, hooked=False)
     seen: dict[str, Any] = {"stateful": is_stateful(built), "mode": pipeline.mode or default_mode(built)}
     try:
         static = pipeline.source.static(spark, stream.schema, pickle.loads(records.read_bytes()))
-        table = build(static, None).toArrow()
+        table = planner.applied(static, hooked=False).toArrow()
     except Exception as error:  # whatever Spark or the user's code raises: some operators exist in streams only
         return {**seen, "trouble": str(error).splitlines()[0][:300]}
     if only:

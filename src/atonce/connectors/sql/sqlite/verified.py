@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atonce.connectors.contract import Feed, InputRecord, Written
-from atonce.connectors.sql.verified import TABLE, values
+from atonce.connectors.sql.verified import OUTBOX, values
 from atonce.errors import UnreachableError
 
 
@@ -67,7 +67,7 @@ class SQLiteTable(Written):
         return restore
 
 
-class OutboxFeed(Feed):
+class SqliteOutboxFeed(Feed):
     """One row per record: the id and the columns that the pipeline names, all text."""
 
     def __init__(self, path: Path, id_column: str, columns: Sequence[str]) -> None:
@@ -76,13 +76,13 @@ class OutboxFeed(Feed):
     def prepare(self, partitions: int) -> None:
         texts = "".join(f", {_quoted(name)} TEXT" for name in self._columns)
         with _connected(self._path) as connection:
-            connection.execute(f"CREATE TABLE {TABLE} ({_quoted(self._id)} INTEGER PRIMARY KEY AUTOINCREMENT{texts})")
+            connection.execute(f"CREATE TABLE {OUTBOX} ({_quoted(self._id)} INTEGER PRIMARY KEY AUTOINCREMENT{texts})")
 
     def give(self, records: Sequence[InputRecord]) -> None:
         columns = ", ".join(map(_quoted, self._columns))
         places = ", ".join("?" for _ in self._columns)
         with _connected(self._path) as connection, connection:
             connection.executemany(
-                f"INSERT INTO {TABLE} ({columns}) VALUES ({places})",
+                f"INSERT INTO {OUTBOX} ({columns}) VALUES ({places})",
                 [values(record, len(self._columns)) for record in records],
             )

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from atonce.connectors.contract import Feed, InputRecord
 from atonce.connectors.sql.postgres.verified.connection import connected
-from atonce.connectors.sql.verified import TABLE, values
+from atonce.connectors.sql.verified import OUTBOX, values
 
 
 class PostgresOutboxFeed(Feed):
@@ -23,7 +23,7 @@ class PostgresOutboxFeed(Feed):
         texts = sql.SQL("").join(sql.SQL(", {} text").format(sql.Identifier(name)) for name in self._columns)
         made = sql.SQL("CREATE TABLE {} ({} bigserial PRIMARY KEY{})")
         with connected(self._url, autocommit=True) as connection:
-            connection.execute(made.format(sql.Identifier(TABLE), sql.Identifier(self._id), texts))
+            connection.execute(made.format(sql.Identifier(OUTBOX), sql.Identifier(self._id), texts))
 
     def give(self, records: Sequence[InputRecord]) -> None:
         with connected(self._url) as connection:
@@ -44,6 +44,6 @@ class PostgresOutboxFeed(Feed):
     def _insert(self, connection: psycopg.Connection[Any], records: Sequence[InputRecord]) -> None:
         columns = sql.SQL(", ").join(sql.Identifier(name) for name in self._columns)
         places = sql.SQL(", ").join(sql.Placeholder() for _ in self._columns)
-        words = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(sql.Identifier(TABLE), columns, places)
+        words = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(sql.Identifier(OUTBOX), columns, places)
         with connection.cursor() as cursor:
             cursor.executemany(words, [values(record, len(self._columns)) for record in records])
