@@ -56,11 +56,14 @@ from atonce.delivery.abilities import (
     Watched,
 )
 from atonce.delivery.contract import Batch, Identity, OpenSink, Sink, Source
+from atonce.delivery.events import Aborted, Committed, Committing, Event, OutputDone, ProgressDone, Retrying
+from atonce.delivery.format import from_text, to_text
 from atonce.delivery.progress import Plan, Positions, Progress
 from atonce.errors import AtOnceError
 from atonce.guarantee import Guarantee, SinkTraits, SourceTraits
 
 __all__ = [
+    "Aborted",
     "Accepts",
     "Accounts",
     "ArrowFunction",
@@ -68,9 +71,12 @@ __all__ = [
     "Batch",
     "Cautious",
     "ChecksClaim",
+    "Committed",
+    "Committing",
     "CutsCommits",
     "Doubtful",
     "EmptiedTable",
+    "Event",
     "Feed",
     "FileKeys",
     "FolderSink",
@@ -97,12 +103,15 @@ __all__ = [
     "NoticesCuts",
     "OnServers",
     "OpenSink",
+    "OutputDone",
     "Partitioned",
     "Plan",
     "Positions",
     "Progress",
+    "ProgressDone",
     "Refuses",
     "Restorable",
+    "Retrying",
     "RunsFunctions",
     "SampledSource",
     "ScratchServer",
@@ -124,6 +133,8 @@ __all__ = [
     "VerifiedSource",
     "Watched",
     "Written",
+    "from_text",
+    "to_text",
 ]
 
 

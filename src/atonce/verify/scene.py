@@ -124,12 +124,12 @@ class Scene:
             try:
                 rule.wait(0.2)
                 break
-            except NotFired:
+            except NotFired as error:
                 ended = self.subject.ending(0)
                 late = time.monotonic() > deadline
                 if late or (rule.fired_at is None and ended and not self._revive(ended)):
                     if ended and not ended.refused:
-                        raise NotFired(f"the subject ended first: {ended.words[-300:]}") from None
+                        raise NotFired(f"the subject ended first: {ended.words[-300:] or error}") from None
                     raise
         self.note_fault(rule.struck)
 
