@@ -15,8 +15,8 @@ import pyarrow.parquet as parquet
 
 from atonce.delivery.abilities import as_source
 from atonce.pipeline import Pipeline
+from atonce.spark.planning.statefulness import default_mode, is_stateful
 from atonce.spark.session import session
-from atonce.spark.statefulness import default_mode, is_stateful
 
 
 def look(pipeline: Pipeline, records: Path, result: Path, only: Sequence[str]) -> dict[str, Any]:
