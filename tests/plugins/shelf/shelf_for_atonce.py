@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from atonce.connectors.contract import (
     Batch,
@@ -104,17 +105,27 @@ class LinesFormat(DataSource):
         return LinesReader(dict(self.options))
 
 
-class LinesReader(DataSourceStreamReader):
+class LinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: dict[str, str]) -> None:
         self._path, self._first = Path(options["path"]), int(options["first"])
         self._per_batch = int(options.get("perBatch", options.get("perbatch", "1000")))
+        self._target: int | None = None
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._per_batch)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._end()
 
     def initialOffset(self) -> dict[str, int]:
         return {LINES: self._first}
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        whole = self._path.read_text().count("\n")
-        return {LINES: min(whole, int(start[LINES]) + self._per_batch)}
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        end = self._end() if self._target is None else self._target
+        return {LINES: min(end, int(start[LINES]) + self._per_batch)}
+
+    def _end(self) -> int:
+        return self._path.read_text().count("\n")
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         return [InputPartition((int(start[LINES]), int(end[LINES])))]
