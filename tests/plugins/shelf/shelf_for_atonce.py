@@ -137,7 +137,7 @@ class LinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 @dataclass(frozen=True)
 class Shelf:
-    """The sink: one file per batch, which a batch written again replaces by itself."""
+    """The sink: one file per batch, named by where it begins: a batch written again replaces it."""
 
     path: str
 
@@ -181,7 +181,9 @@ class OpenShelf:
 
     def output(self, batch: Batch) -> int:
         rows = [json.dumps(row.asDict(), default=str) for row in batch.df.collect()]
-        self._replace(f"batch-{batch.plan.batch_id:06}.jsonl", "".join(f"{row}\n" for row in rows))
+        # By where it begins, not by its number: with a fresh checkpoint numbers begin again, positions do not.
+        begins = (batch.plan.start or {LINES: 0})[LINES]
+        self._replace(f"batch-{begins:09}.jsonl", "".join(f"{row}\n" for row in rows))
         return len(rows)
 
     def progress(self, progress: Progress) -> None:
