@@ -6,18 +6,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-_KERNELS_SHELL = "ZMQInteractiveShell"
-"""Of IPython: the shell of a kernel, as against that of a terminal."""
-
 
 def shown(what: Any) -> Callable[[], None]:
     """Shows `what` as text, and returns what brings it up to date; outside a notebook it does nothing."""
-    if "IPython" not in sys.modules:
+    if "ipykernel" not in sys.modules:
         return lambda: None
+    from ipykernel.zmqshell import ZMQInteractiveShell
     from IPython import get_ipython
     from IPython.display import display
 
-    if type(get_ipython()).__name__ != _KERNELS_SHELL:
+    if not isinstance(get_ipython(), ZMQInteractiveShell):
         return lambda: None
     place = display(what, display_id=True)
     last = [repr(what)]

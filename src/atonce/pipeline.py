@@ -33,9 +33,9 @@ from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
 from atonce.notebook import shown
-from atonce.spark.determinism import refuse_unproven
 from atonce.spark.engine import SparkEngine
-from atonce.spark.plan import ARROW_SCHEMA, Planner, Transform
+from atonce.spark.planning.determinism import refuse_unproven
+from atonce.spark.planning.planner import ARROW_SCHEMA, Planner, Transform
 from atonce.spark.session import session
 from atonce.stopping import stopped_by_signals
 

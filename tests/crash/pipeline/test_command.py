@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from atonce.client.cluster import Cluster
@@ -17,7 +21,7 @@ from atonce.client.operate.admin import create_topic
 from atonce.local.child import Child
 from tests.contract.pipeline.parts import consume, produce
 
-ATONCE = [sys.executable, "-m", "atonce.cli.main"]
+ATONCE = [sys.executable, "-m", "atonce"]
 
 
 def eventually(truth: Callable[[], bool], within_s: float = 180.0) -> None:
@@ -97,3 +101,55 @@ def test_unreachable_server_ends_with_exit_code_2(scratch: Path) -> None:
     )
     assert done.returncode == 2
     assert f"{file}:3: no Kafka broker answers at 127.0.0.1:1" in done.stderr
+
+
+@pytest.mark.timeout(600)
+def test_a_signal_at_any_moment_of_the_start_is_an_ordinary_end(embedded: str, scratch: Path) -> None:
+    """Right after the first line, while the JVM starts, and right after the claim."""
+    name = f"signalled-{uuid.uuid4().hex[:8]}"
+    with Cluster(embedded) as cluster:
+        create_topic(cluster, name, partitions=2)
+        produce(embedded, name, range(10), partitions=2)
+        file = pipeline_file(scratch, embedded, name)
+        moments: list[tuple[signal.Signals, Callable[[Child, Path], bool]]] = [
+            (signal.SIGTERM, lambda _, log: "starting Spark" in log.read_text()),
+            (signal.SIGINT, lambda child, _: any(each.name() == "java" for each in below(child))),
+            (signal.SIGTERM, lambda *_: f"{name}-out" in cluster.topics()),
+        ]
+        for number, (sent, moment) in enumerate(moments):
+            log = scratch / f"{number}.log"
+            with Child([*ATONCE, "run", str(file)], cwd=scratch, log=log) as child:
+                eventually(partial(moment, child, log))
+                child.send_signal(sent)
+                assert child.wait(60) == 0, log.read_text()
+            assert "Traceback" not in log.read_text(), log.read_text()
+
+
+def below(child: Child) -> list[psutil.Process]:
+    try:
+        return psutil.Process(child.leash_pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def test_a_wrong_java_home_is_one_line_and_exit_code_2_after_a_first_line_that_came_at_once(
+    embedded: str, scratch: Path
+) -> None:
+    name = f"javaless-{uuid.uuid4().hex[:8]}"
+    with Cluster(embedded) as cluster:
+        create_topic(cluster, name, partitions=1)
+    file = pipeline_file(scratch, embedded, name)
+    done = subprocess.run(
+        [*ATONCE, "run", str(file)],
+        cwd=scratch,
+        env={**os.environ, "JAVA_HOME": "/does/not/exist"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    first, told = done.stderr.splitlines()
+    assert "starting Spark" in json.loads(first)["says"]
+    assert told.startswith("atonce: JAVA_HOME is /does/not/exist, and there is no /does/not/exist/bin/java")
+    assert not (scratch / ".atonce").exists()
