@@ -203,7 +203,8 @@ def _part(file: File, found: tuple[int, yaml.Node], what: Use) -> Any:
     allowed = [each for each in parameters if each not in elsewhere]
     arguments: dict[str, Any] = {}
     for key, (key_line, value) in file.mapping(body, f"{what}.{kind}").items():
-        home = further.home_of(key, what) if further is not None else None
+        known = _ELSEWHERE.get(key.lower(), "").partition(":")[0] in (*allowed, *KEYS)
+        home = further.home_of(key, what) if further is not None and not known else None
         if key in allowed:
             arguments[key] = _number(file.plain(value), str(parameters[key].annotation))
         elif home is not None:
@@ -241,8 +242,34 @@ def _number(value: Any, annotation: str) -> Any:
     return value
 
 
+_ELSEWHERE = {
+    "startingoffsets": "start",
+    "startingtimestamp": "start: {timestamp: MS}",
+    "auto.offset.reset": "start",
+    "subscribe": "topic",
+    "subscribepattern": "pattern",
+    "bootstrap.servers": "servers",
+    "kafka.bootstrap.servers": "servers",
+    "checkpointlocation": "checkpoint",
+    "outputmode": "mode",
+    "processingtime": "trigger",
+    "queryname": "name",
+    "group.id": "name",
+    "transactional.id": "name",
+    "failondataloss": "fail_on_data_loss",
+    "includeheaders": "headers",
+    "isolation.level": "isolation",
+    "processing.guarantee": "guarantee",
+    "dbtable": "table",
+}
+"""What Spark and Kafka call our keys, in small letters."""
+
+
 def _nearest(key: str, allowed: tuple[str, ...]) -> str:
     import difflib
 
+    here = _ELSEWHERE.get(key.lower())
+    if here is not None and here.partition(":")[0] in (*allowed, *KEYS):
+        return f". Here it is {here!r}" + ("" if here.partition(":")[0] in allowed else ", a key of the pipeline")
     close = difflib.get_close_matches(key, allowed, n=1)
     return f". Did you mean {close[0]!r}?" if close else ""

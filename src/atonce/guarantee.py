@@ -12,12 +12,23 @@ A guarantee is nothing but the order of the two. Nothing else in the code knows 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from atonce.errors import GuaranteeRefused, UsageError
+
+_ELSEWHERE = {
+    "exactlyonce": "effectively-once",
+    "exactlyoncev2": "effectively-once",
+    "eos": "effectively-once",
+    "transactional": "effectively-once",
+    "idempotent": "at-least-once",
+    "besteffort": "none",
+}
+"""What Kafka, Flink and others call them."""
 
 
 class Guarantee(StrEnum):
@@ -34,7 +45,9 @@ class Guarantee(StrEnum):
             return cls(word.strip().lower().replace("_", "-").replace(" ", "-"))
         except ValueError:
             allowed = ", ".join(level.value for level in cls)
-            raise UsageError(f"guarantee {word!r} is not one of: {allowed}") from None
+            same = _ELSEWHERE.get(re.sub(r"[^a-z0-9]", "", word.lower()))
+            here = f". Here it is {same}: what everybody means by it, and what can be kept" if same else ""
+            raise UsageError(f"guarantee {word!r} is not one of: {allowed}{here}") from None
 
 
 class Delivery(Protocol):

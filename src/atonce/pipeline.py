@@ -26,7 +26,7 @@ from atonce.delivery.abilities import (
 from atonce.delivery.contract import Sink, Source
 from atonce.delivery.events import Observer, Silent
 from atonce.delivery.metrics import Numbers, Several
-from atonce.delivery.rewind import Rewind, rewind, target_positions
+from atonce.delivery.rewind import Rewind, rewind, target_positions, time_named
 from atonce.delivery.run import Job, Run
 from atonce.delivery.started import Started
 from atonce.errors import UsageError
@@ -162,7 +162,10 @@ class Pipeline:
         )
 
     def reset(self, to: str, agree: Callable[[Rewind], None] = lambda _: None) -> str | None:
-        """Rewinds a stopped pipeline to `earliest`, `latest` or offsets. Returns where the old checkpoint went."""
+        """Rewinds a stopped pipeline to `earliest`, `latest`, a time (2026-01-31T12:00:00Z) or offsets.
+
+        Returns where the old checkpoint went.
+        """
         with self._somewhere() as here:
             source, sink = here._checked_parts()
             return rewind(
@@ -172,7 +175,7 @@ class Pipeline:
                 source=source,
                 sink=sink,
                 to=target_positions(source, to),
-                partial=to not in ("earliest", "latest"),
+                partial=to not in ("earliest", "latest") and time_named(to) is None,
                 checkpoint=self.checkpoint_path(),
                 engine=SparkEngine(session(here.master, here.spark)),
                 agree=agree,

@@ -18,7 +18,9 @@ def register(app: typer.Typer) -> None:
 
 def reset(
     name: Annotated[str, typer.Argument(help="The pipeline's name, its YAML file, or module:attribute.")],
-    to: Annotated[str, typer.Option("--to", help="earliest, latest, or offsets: orders/0=5,orders/1=7.")],
+    to: Annotated[
+        str, typer.Option("--to", help="earliest, latest, 2026-01-31T12:00:00Z, or offsets: orders/0=5,orders/1=7.")
+    ],
     pipeline: Annotated[
         str | None, typer.Option(help="YAML file or module:attribute, if NAME was not run from this directory.")
     ] = None,
@@ -30,6 +32,8 @@ def reset(
     Examples:
 
       atonce reset orders --to earliest
+
+      atonce reset orders --to 2026-01-31T12:00:00Z
 
       atonce reset orders.yaml --to orders/0=5,orders/1=7 --yes
     """

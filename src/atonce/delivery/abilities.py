@@ -124,6 +124,12 @@ class StartsAnywhere(Protocol):
 
 
 @runtime_checkable
+class StartsAtTime(Protocol):
+    def starting_at(self, ms: int) -> Source:
+        """At the first input that is not older, in milliseconds since 1970."""
+
+
+@runtime_checkable
 class Partitioned(Protocol):
     def partition_count(self) -> int: ...
 

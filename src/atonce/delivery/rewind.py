@@ -7,16 +7,20 @@ goes on from the ledger, or is refused until the reset is repeated.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
-from atonce.delivery.abilities import StartsAnywhere, borders_of
+from atonce.delivery.abilities import StartsAnywhere, StartsAtTime, borders_of
 from atonce.delivery.contract import Identity, Sink, Source
 from atonce.delivery.engine import Engine
 from atonce.delivery.progress import Positions, Progress
 from atonce.errors import LedgerMismatch, UsageError
 from atonce.guarantee import Guarantee
+
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ][\d:.,+Z-]*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +104,17 @@ def rewind(
 
 
 def target_positions(source: Source, to: str) -> Positions | None:
-    """`earliest`, `latest`, or offsets as JSON ({"orders": {"0": 5}}) or as orders/0=5,orders/1=7."""
+    """`earliest`, `latest`, a time such as 2026-01-31T12:00:00Z, or offsets as JSON ({"orders": {"0": 5}}) or as
+    orders/0=5,orders/1=7."""
     if not source.traits().ordered:
         if to != "earliest":
             raise UsageError(f"positions of {source.describe()} cannot be named, so it can only be reset --to earliest")
         return None
+    at_ms = time_named(to)
+    if at_ms is not None:
+        if not isinstance(source, StartsAtTime):
+            raise UsageError(f"{source.describe()} has no times to begin at. Next: name positions with --to.")
+        return source.starting_at(at_ms).first_positions()
     if to not in ("earliest", "latest"):
         named = _offsets(to)
         _refuse_unknown(named, source.first_positions() or {})
@@ -112,6 +122,19 @@ def target_positions(source: Source, to: str) -> Positions | None:
     if not isinstance(source, StartsAnywhere):
         raise UsageError(f"{source.describe()} cannot be asked for its {to}. Next: name positions with --to.")
     return source.starting(to).first_positions()
+
+
+def time_named(to: str) -> int | None:
+    """Milliseconds since 1970 for ISO 8601 with its zone; without one it would mean another time on each machine."""
+    if not _TIME.fullmatch(to.strip()):
+        return None
+    try:
+        at = datetime.fromisoformat(to.strip())
+    except ValueError:
+        raise UsageError(f"--to {to!r} is not a time: expected such as 2026-01-31T12:00:00Z") from None
+    if at.tzinfo is None:
+        raise UsageError(f"--to {to!r} names no time zone. Next: {to.strip()}Z for UTC, or with +01:00 and the like.")
+    return int(at.timestamp() * 1000)
 
 
 def _refuse_unknown(named: Positions, known: Positions) -> None:
@@ -130,8 +153,8 @@ def _offsets(text: str) -> dict[str, int]:
         return {place.strip(): int(at) for place, _, at in pairs}
     except (ValueError, AttributeError):
         raise UsageError(
-            "--to takes earliest, latest, or offsets such as orders/0=5,orders/1=7 or "
-            f'{{"orders": {{"0": 5}}}}; got {text!r}'
+            "--to takes earliest, latest, a time such as 2026-01-31T12:00:00Z, or offsets, orders/0=5,orders/1=7 "
+            f'or {{"orders": {{"0": 5}}}}; got {text!r}'
         ) from None
 
 

@@ -132,3 +132,27 @@ def test_values_come_from_the_environment_and_secrets_stay_hidden(
     assert "open sesame" not in repr(pipeline)
     assert "open sesame" not in pipeline.explain()
     assert "open sesame" not in pipeline.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "name: a\nsource: {kafka: {topic: t, startingOffsets: latest}}\nsink: {kafka: {topic: u}}\n",
+            "Here it is 'start'",
+        ),
+        ("name: a\nsource: {kafka: {subscribe: t}}\nsink: {kafka: {topic: u}}\n", "Here it is 'topic'"),
+        (
+            "name: a\nsource: {kafka: {topic: t, group.id: g}}\nsink: {kafka: {topic: u}}\n",
+            "'name', a key of the pipeline",
+        ),
+        ("name: a\ncheckpointLocation: /tmp/c\n", "Here it is 'checkpoint'"),
+        (
+            "name: a\nguarantee: exactly-once\nsource: {kafka: {topic: t}}\nsink: {kafka: {topic: u}}\n",
+            "Here it is effectively-once",
+        ),
+    ],
+)
+def test_words_of_spark_and_kafka_are_told_what_they_are_called_here(scratch: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load(written(scratch, text))

@@ -172,6 +172,9 @@ class KafkaSource:
     def starting(self, at: str) -> KafkaSource:
         return KafkaSource(replace(self.kafka, start=at))
 
+    def starting_at(self, ms: int) -> KafkaSource:
+        return KafkaSource(replace(self.kafka, start={"timestamp": ms}))
+
     def arrow_schema(self) -> Any:
         from atonce.connectors.kafka.read.stream import source_schema
 
@@ -203,8 +206,19 @@ class KafkaSource:
     def lag(self, name: str) -> Iterator[Callable[[], int]]:
         from atonce.client.operate.admin import group_lag
 
+        first = self.first_positions() or {}
         with self._cluster() as cluster:
-            yield lambda: sum(each.lag for each in group_lag(cluster, name))
+
+            def counted() -> int:
+                """Of the input's partitions alone: a ledger on the output has offsets there, too. One without an offset
+                yet is read from where a new pipeline begins."""
+                known = {TopicPartition(each.topic, each.partition): each.lag for each in group_lag(cluster, name)}
+                here = self._partitions(cluster)
+                ends = list_offsets(cluster, {tp: LATEST for tp in here if tp not in known}, "read_uncommitted")
+                unread = sum(max(0, end - first.get(str(tp), 0)) for tp, end in ends.items())
+                return unread + sum(known[tp] for tp in here if tp in known)
+
+            yield counted
 
     def doubts(self) -> list[str]:
         """How the cluster keeps the input is its operator's choice, so it is told by `explain` and `doctor`."""
