@@ -32,15 +32,34 @@ _WHERE = {
     "deliver": "atonce.pipeline",
 }
 
-__all__ = [*_WHERE, "__version__"]
+__all__ = [
+    "Broker",
+    "Files",
+    "Guarantee",
+    "Kafka",
+    "Pipeline",
+    "Postgres",
+    "SQLite",
+    "Table",
+    "deliver",
+    "__version__",
+]
 
 if TYPE_CHECKING:
+    from atonce.broker.embedded import Broker as Broker
+    from atonce.client.topic import Kafka as Kafka
     from atonce.guarantee import Guarantee as Guarantee
+    from atonce.pipeline import Pipeline as Pipeline
+    from atonce.pipeline import deliver as deliver
+    from atonce.sinks.postgres import Postgres as Postgres
+    from atonce.sinks.sqlite import SQLite as SQLite
+    from atonce.sources.files import Files as Files
+    from atonce.sources.table import Table as Table
+else:  # a type checker that saw this would take every misspelt name for one of ours
 
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        value = getattr(importlib.import_module(_WHERE[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'atonce' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _WHERE:
+            value = getattr(importlib.import_module(_WHERE[name]), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module 'atonce' has no attribute {name!r}")

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from atonce.client.same_cluster import same_cluster
 from atonce.client.topic import Kafka
@@ -36,13 +36,20 @@ from atonce.sinks.sqlite import SQLite
 from atonce.sinks.task_errors import in_words
 from atonce.sources.contract import Source
 
+if TYPE_CHECKING:  # what a user's type checker is told; nothing of it is imported at run time
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+    from atonce.verify import Options as VerifyOptions
+    from atonce.verify import Verdict as Verified
+
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 CHECKPOINTS = Path(".atonce/checkpoints")
 ARROW_SCHEMA = "key binary, value binary"
 COLUMNS = "spark.atonce.columns"
 """A Spark setting; false: transforms always run in the JVM, never on columns in the source's tasks."""
 
-Transform = Callable[[Any], Any] | str
+Transform: TypeAlias = "Callable[[DataFrame], DataFrame] | str"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ class Pipeline:
             run.start()
             run.wait()
 
-    def start(self, available_now: bool = False) -> Any:
+    def start(self, available_now: bool = False) -> StreamingQuery:
         """Starts and returns Spark's StreamingQuery; `stop` it when you are done."""
         stack = contextlib.ExitStack()
         run = stack.enter_context(self.running(available_now))
@@ -181,11 +188,12 @@ class Pipeline:
                 agree=agree,
             )
 
-    def verify(self, **options: Any) -> Any:
+    def verify(self, **options: Unpack[VerifyOptions]) -> Verified:
         """Kills it at every failure point and reports what was lost or duplicated."""
         import importlib
 
-        return importlib.import_module("atonce.verify").verify_pipeline(self, **options)
+        verified: Verified = importlib.import_module("atonce.verify").verify_pipeline(self, **options)
+        return verified
 
     # What the engine needs
 
@@ -439,7 +447,7 @@ def deliver(
     checkpoint: str | None = None,
     deterministic: bool = False,
     observer: Observer | None = None,
-) -> Callable[[Any, int], None]:
+) -> Callable[[DataFrame, int], None]:
     """For plain Structured Streaming: `df.writeStream.foreachBatch(atonce.deliver(…))`, whatever the source of `df`.
 
     `checkpoint` is the query's checkpointLocation; None: the query is asked for it. Positions of unknown sources cannot

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atonce.errors import UnreachableError, UsageError
+from atonce.extras import require
 from atonce.guarantee import Guarantee, SinkTraits
 from atonce.sinks.contract import Identity, OpenSink
 from atonce.sinks.sql_options import TableOptions
@@ -46,6 +47,7 @@ class Postgres(TableOptions):
     def __post_init__(self) -> None:
         if not self.table or not self.url:
             raise UsageError("Postgres needs a url and a table")
+        require("psycopg")
         self.check_options()
 
     @property

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from atonce.errors import UsageError
+from atonce.extras import require
 from atonce.guarantee import SourceTraits
 from atonce.ledger.progress import Positions
 from atonce.sources.table_database import TableDatabase, TableRef, database_for, is_postgres, settled_end
@@ -45,6 +46,9 @@ class Table:
     def __post_init__(self) -> None:
         if not str(self.url) or not self.table:
             raise UsageError("Table needs a url and a table")
+        if is_postgres(str(self.url)):
+            require("psycopg")
+            require("adbc_driver_postgresql")
         if not (isinstance(self.start, int) or self.start in ("earliest", "latest")):
             raise UsageError(f"start {self.start!r} is not one of: earliest, latest, or an id")
         if self.max_rows < 1 or self.tasks < 1:

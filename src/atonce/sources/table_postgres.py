@@ -11,14 +11,19 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pyarrow as pa
 
 from atonce.errors import UnreachableError, UsageError
+from atonce.extras import Later
 from atonce.sources import table_postgres_ids as ids
 from atonce.sources.table_database import Condition, ReadColumn, TableRef, quoted, wanted_columns
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = Later("psycopg")
 
 _SPARK_TYPES = {
     "bool": "boolean",

@@ -9,13 +9,13 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from atonce.errors import AtOnceError, RefusedError, RetriableError, UnreachableError, UsageError
+from atonce.extras import any_of
 from atonce.sources.table_database import TableRef, database_for, refuse_another, settled_end
 from atonce.sources.table_postgres import to_schema
 
@@ -93,9 +93,9 @@ def passing_trouble(table: str) -> Iterator[None]:
         if isinstance(error, UnreachableError):
             raise RetriableError(str(error)) from None
         raise
-    except (psycopg.OperationalError, sqlite3.OperationalError) as error:
+    except any_of(sqlite3.OperationalError, "psycopg.OperationalError") as error:
         raise RetriableError(f"table {table} cannot be read now: {str(error).strip()}") from None
-    except (psycopg.Error, sqlite3.Error) as error:
+    except any_of(sqlite3.Error, "psycopg.Error") as error:
         raise RefusedError(
             f"table {table} cannot be read: {str(error).strip()}. Nothing of it was passed over. Next: correct it, "
             "and run the pipeline again."

@@ -9,17 +9,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-import psycopg
-from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
-
 from atonce.errors import UsageError
+from atonce.extras import Later
 from atonce.verify.identity import Out
 from atonce.verify.output import PostgresTable
 from atonce.verify.pgproxy import PostgresProxy
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg import sql
+else:
+    psycopg, sql = Later("psycopg"), Later("psycopg.sql")
 
 PREFIX = "atonce_verify_"
 _OWN_SEQUENCES = """
@@ -162,7 +165,7 @@ class ScratchDatabase:
 
 def _parts(url: str) -> dict[str, str]:
     try:
-        found = {str(k): str(v) for k, v in conninfo_to_dict(url).items() if v is not None}
+        found = {str(k): str(v) for k, v in psycopg.conninfo.conninfo_to_dict(url).items() if v is not None}
     except psycopg.Error:
         raise UsageError(
             "the address of the database is not understood; expected postgresql://user:password@host:port/database"

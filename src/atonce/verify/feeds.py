@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import psycopg
-from psycopg import sql
-
+from atonce.extras import Later
 from atonce.verify.cluster import Cluster
 from atonce.verify.database import ScratchDatabase
 from atonce.verify.publisher import Publisher
 from atonce.verify.subject_contract import Names
 from atonce.verify.workload import Input
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg import sql
+else:
+    psycopg, sql = Later("psycopg"), Later("psycopg.sql")
 
 
 class Feed(Protocol):

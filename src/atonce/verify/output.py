@@ -6,15 +6,19 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
-
-import psycopg
-from psycopg import sql
+from typing import TYPE_CHECKING, Any, Protocol
 
 from atonce.errors import UsageError
+from atonce.extras import Later
 from atonce.verify.batches import Record
 from atonce.verify.identity import Out
 from atonce.verify.readers import Seen
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg import sql
+else:
+    psycopg, sql = Later("psycopg"), Later("psycopg.sql")
 
 
 class Table(Protocol):

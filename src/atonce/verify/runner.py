@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
 from atonce.errors import AtOnceError, UsageError
+from atonce.extras import any_of
 from atonce.guarantee import Guarantee
 from atonce.verify.allowed import ALLOWED
 from atonce.verify.audit import audit
@@ -284,7 +283,7 @@ class Stage:
             checked = audit(scene, self.oracle, drained)
             state, why, kept = judge(variant, scene, checked.findings)
             return self._told(self._result(variant, state, why, scene, began, kept, len(checked.outs)))
-        except (AtOnceError, OSError, psycopg.Error, sqlite3.Error) as error:
+        except any_of(AtOnceError, OSError, sqlite3.Error, "psycopg.Error") as error:
             return self._told(self._result(variant, State.NOT_EXERCISED, f"could not be run: {error}", scene, began))
         finally:
             self._end(scene)

@@ -7,8 +7,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-import psycopg
-
+from atonce.extras import any_of
 from atonce.verify.output import Table
 from atonce.verify.workload import MARK
 
@@ -37,7 +36,7 @@ class TableWatch:
             # The database may be down, or the table not there yet: often the point of the run.
             try:
                 rows = self.table.rows()
-            except (psycopg.Error, sqlite3.Error, OSError):
+            except any_of(sqlite3.Error, OSError, "psycopg.Error"):
                 continue
             found = (MARK.search(row.value) for row in rows)
             seen = frozenset(int(mark.group(1)) for mark in found if mark)
