@@ -24,11 +24,11 @@ _WHERE = {
     "Broker": "atonce.broker.embedded",
     "Guarantee": "atonce.guarantee",
     "Pipeline": "atonce.pipeline",
-    "Kafka": "atonce.client.topic",
-    "Files": "atonce.sources.files",
-    "Table": "atonce.sources.table",
-    "Postgres": "atonce.sinks.postgres",
-    "SQLite": "atonce.sinks.sqlite",
+    "Kafka": "atonce.connectors.kafka.topic",
+    "Files": "atonce.connectors.files.source",
+    "Table": "atonce.connectors.sql.table",
+    "Postgres": "atonce.connectors.sql.postgres.sink",
+    "SQLite": "atonce.connectors.sql.sqlite.sink",
     "deliver": "atonce.pipeline",
 }
 
@@ -47,14 +47,14 @@ __all__ = [
 
 if TYPE_CHECKING:
     from atonce.broker.embedded import Broker as Broker
-    from atonce.client.topic import Kafka as Kafka
+    from atonce.connectors.files.source import Files as Files
+    from atonce.connectors.kafka.topic import Kafka as Kafka
+    from atonce.connectors.sql.postgres.sink import Postgres as Postgres
+    from atonce.connectors.sql.sqlite.sink import SQLite as SQLite
+    from atonce.connectors.sql.table import Table as Table
     from atonce.guarantee import Guarantee as Guarantee
     from atonce.pipeline import Pipeline as Pipeline
     from atonce.pipeline import deliver as deliver
-    from atonce.sinks.postgres import Postgres as Postgres
-    from atonce.sinks.sqlite import SQLite as SQLite
-    from atonce.sources.files import Files as Files
-    from atonce.sources.table import Table as Table
 else:  # a type checker that saw this would take every misspelt name for one of ours
 
     def __getattr__(name: str) -> Any:

@@ -12,17 +12,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _WHERE = {
-    "ApacheKafka": "atonce.apache.kafka",
+    "ApacheKafka": "atonce.local.servers.kafka",
     "Broker": "atonce.broker.embedded",
-    "PostgresServer": "atonce.local.postgres",
+    "PostgresServer": "atonce.local.servers.postgres",
 }
 
 __all__ = ["ApacheKafka", "Broker", "PostgresServer"]
 
 if TYPE_CHECKING:
-    from atonce.apache.kafka import ApacheKafka as ApacheKafka
     from atonce.broker.embedded import Broker as Broker
-    from atonce.local.postgres import PostgresServer as PostgresServer
+    from atonce.local.servers.kafka import ApacheKafka as ApacheKafka
+    from atonce.local.servers.postgres import PostgresServer as PostgresServer
 else:  # loaded on first use: every pytest session imports this, whether its tests ask for a server or not
 
     def __getattr__(name: str) -> Any:
