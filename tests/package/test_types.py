@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import atonce
 from atonce import testing
+from atonce.connectors import contract
+
+ROOT = Path(__file__).resolve().parents[2]
 
 GOOD = """\
 from pathlib import Path
@@ -71,10 +76,19 @@ def test_strict_type_checker_accepts_a_right_script_and_finds_every_misspelt_nam
 
 
 def test_every_public_name_is_there_at_run_time() -> None:
-    for module in (atonce, testing):
+    for module in (atonce, testing, contract):
         for name in module.__all__:
             assert getattr(module, name) is not None
     assert set(atonce.__all__) == {*atonce._WHERE, "__version__"}
+
+
+def test_pages_show_public_names_only() -> None:
+    stable = (ROOT / "docs/stability.md").read_text()
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for snippet in re.findall(r"^```python[^\n]*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+            for node in ast.walk(ast.parse(snippet)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("atonce"):
+                    assert f"`{node.module}`" in stable, f"{page.name}: {node.module} is not public"
 
 
 def test_keywords_that_type_checkers_know_of_verify_are_those_that_it_takes() -> None:
