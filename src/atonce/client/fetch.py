@@ -49,13 +49,16 @@ def fetch_all(
     max_bytes: int = DEFAULT_MAX_BYTES,
     timeout_ms: int = NO_PROGRESS_MS,
     fail_on_data_loss: bool = True,
+    only_this_topic: bool = False,
     told: Callable[[Account], None] | None = None,
 ) -> Iterator[Any]:
     """Every visible record of each (topic, partition, start, end), as `pa.RecordBatch`es (see SCHEMA).
 
     One range after the other, each in offset order, start <= offset < end; while one is read, the next few are asked
     for. `timeout_ms` bounds the time without any progress. With `fail_on_data_loss=False`, records that are gone are
-    passed over with a warning that names them. `told` hears what became of the offsets of each finished range.
+    passed over with a warning that names them, and a topic that was made again is read by its name, unless
+    `only_this_topic`: then no record of another topic is ever given. `told` hears what became of the offsets of each
+    finished range.
     """
     readers = [
         Reader(
@@ -65,6 +68,7 @@ def fetch_all(
             max_bytes=max_bytes,
             timeout_ms=timeout_ms,
             fail_on_data_loss=fail_on_data_loss,
+            only_this_topic=only_this_topic,
         )
         for each in as_wanted(ranges)
     ]
@@ -85,14 +89,16 @@ def _decoded(reader: Reader, headers: bool, told: Callable[[Account], None] | No
     schema = SCHEMA_WITH_HEADERS if headers else SCHEMA
     where = f"topic {wanted.topic!r} partition {wanted.partition}"
     records = control = aborted = missing = 0
-    epoch, reach = wanted.epoch, wanted.start
+    epoch, reach, first_epoch, last_epoch = wanted.epoch, wanted.start, -1, -1
     for position, located, aborts in reader.responses():
         found = decode(located, start=position, end=wanted.end, aborted=aborts, headers=headers, where=where)
         counted = tally(located, found, start=position, end=wanted.end, where=where)
         records, control = records + counted.records, control + counted.control
         aborted, missing = aborted + counted.aborted, missing + counted.missing
         if counted.reach >= 0:
-            epoch, reach = counted.epoch, counted.reach
+            epoch, reach, last_epoch = counted.epoch, counted.reach, counted.epoch
+        if first_epoch < 0:
+            first_epoch = counted.first_epoch
         if found.rows:
             columns = {**found.columns, **constants.columns(found.rows)}
             yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
@@ -108,6 +114,9 @@ def _decoded(reader: Reader, headers: bool, told: Callable[[Account], None] | No
         missing=missing + reader.missing,
         gone=reader.gone,
         epoch=reader.last_epoch(epoch, reach) if told is not None else -1,
+        first_epoch=first_epoch,
+        last_epoch=last_epoch,
+        reach=min(reach, wanted.end),
     )
     if told is not None:
         told(account)

@@ -3,7 +3,7 @@
 A blob is a whole record batch (`atonce.records.encode`); the sender fills in producer id, epoch, sequence and
 checksum. A partition's first batch goes alone, because the broker may still be busy with the transaction before
 (CONCURRENT_TRANSACTIONS) or with adding the partition; the others follow in a pipeline. What fails in passing is sent
-again in the same order with the same sequences, so that the broker can tell a repetition from a new batch (S8).
+again in the same order with the same sequences, so that the broker can tell a repetition from a new batch.
 """
 
 from __future__ import annotations

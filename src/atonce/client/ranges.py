@@ -45,6 +45,12 @@ class Account:
     """Removed by retention before they were read; only where the reader was told to go on without them."""
     epoch: int
     """Leader epoch in which the offset before `end` was written, as the batches tell it; -1 when none tells."""
+    first_epoch: int = -1
+    """Leader epoch of the first batch that was read; -1 when there was none."""
+    last_epoch: int = -1
+    """Leader epoch of the last batch that was read."""
+    reach: int = -1
+    """After the last offset that this batch covers, at most `end`."""
 
     def __post_init__(self) -> None:
         found = self.records + self.control + self.aborted + self.missing + self.gone
@@ -54,6 +60,39 @@ class Account:
                 f"but {found} are accounted for ({self.records} records, {self.control} markers, {self.aborted} "
                 f"aborted, {self.missing} without a record, {self.gone} removed). Nothing of this batch is delivered."
             )
+
+
+class Seam(NamedTuple):
+    """Two pieces of a partition, read one by one, meet: both lie in one log, or the log was cut between them."""
+
+    topic: str
+    partition: int
+    upto: int
+    """The piece before was read up to here,"""
+    epoch: int
+    """and its last record in this leader epoch."""
+    start: int
+    """The piece behind was read from here on,"""
+    next_epoch: int
+    """and its first record in this leader epoch."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+def seams(accounts: Iterable[Account], before: tuple[int, int] = (-1, -1)) -> list[Seam]:
+    """Where the leader epoch changes from one piece of a partition to the next. Inside a piece, every fetch asks.
+
+    `before`: where the first piece begins, and the leader epoch of the record just before; -1 when it is not known.
+    """
+    (upto, epoch), found = before, []
+    for each in sorted(accounts, key=lambda account: (account.start, account.first_epoch)):
+        if each.first_epoch < 0:
+            continue
+        if epoch not in (-1, each.first_epoch):
+            found.append(Seam(each.topic, each.partition, upto, epoch, each.start, each.first_epoch))
+        epoch, upto = each.last_epoch, each.end if each.epoch >= 0 else each.reach
+    return found
 
 
 def as_wanted(ranges: Iterable[tuple[str, int, int, int] | Wanted]) -> list[Wanted]:

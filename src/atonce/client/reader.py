@@ -64,13 +64,14 @@ class Reader:
         max_bytes: int = DEFAULT_MAX_BYTES,
         timeout_ms: int = NO_PROGRESS_MS,
         fail_on_data_loss: bool = True,
+        only_this_topic: bool = False,
     ) -> None:
         self._cluster, self.wanted, self.end = cluster, wanted, wanted.end
         self.place = TopicPartition(wanted.topic, wanted.partition)
         self._identity = Identity(cluster, wanted)
         self._level = isolation_level(isolation)
         self._max_bytes, self._timeout_ms = max_bytes, timeout_ms
-        self._fail_on_data_loss = fail_on_data_loss
+        self._fail_on_data_loss, self._only_this_topic = fail_on_data_loss, only_this_topic
         self._wire: Wire | None = None
         self._position, self._epoch = wanted.start, wanted.epoch
         self._proof: Proof | None = None
@@ -103,6 +104,7 @@ class Reader:
                 continue
             located = locate(answer.records or b"", f"topic {self.place.topic!r} partition {self.place.partition}")
             if located.next_offset <= self._position:
+                self._cut_since = None  # the leader has this position
                 if self._nothing_left(answer):
                     self.missing = self.end - self._position
                     return
@@ -311,6 +313,10 @@ class Reader:
         message = self._identity.doubted(error)
         if message is None:
             return
+        if self._only_this_topic:
+            raise DataLossError(
+                f"{message} Nothing of it was read. Next: begin again with `atonce reset NAME --to earliest`."
+            )
         if self._fail_on_data_loss:
             raise DataLossError(message + NEXT_STEP)
         log.warning("%s Going on, as failOnDataLoss=false says.", message)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from atonce.spark.expressions import ARROW, FUNCTIONS, Call, Column, Columnar, Constant, Expression, Give, Keep
+from atonce.spark.expressions import ARROW, FUNCTIONS, Call, Column, Columnar, Constant, Expression, Filter, Project
 from atonce.spark.pruning import unstarted
+from atonce.spark.task_errors import in_words
 
 _COMPARED = frozenset(["EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"])
 _COMPARABLE = frozenset(["integer", "long", "string", "binary"])
@@ -27,13 +28,15 @@ class _Node:
     children: list[_Node] = field(default_factory=list)
 
 
-def on_columns(spark: Any, schema: Any, build: Callable[[Any], Any]) -> tuple[Columnar, Any] | None:
-    """All that `build(df)` does, as a function on record batches, and the schema of what it gives; None if not."""
+def on_columns(spark: Any, schema: Any, build: Callable[[Any], Any]) -> tuple[Columnar, Any]:
+    """All that `build(df)` does, as a function on record batches, and the schema of what it gives; or `NotColumnar`."""
     try:
         df = build(unstarted(spark, schema))
         return columnar(df._jdf.queryExecution().analyzed()), df.schema
-    except Exception:
-        return None  # not columnar; or wrong, and then the real build will say so, in its own place
+    except NotColumnar:
+        raise
+    except Exception as error:  # wrong, and then the real build will say so, in its own place
+        raise NotColumnar(f"the transform's plan cannot be looked at ({in_words(error)})") from error
 
 
 def columnar(analyzed: Any) -> Columnar:
@@ -42,16 +45,16 @@ def columnar(analyzed: Any) -> Columnar:
     outputs = _named(analyzed.output())
     if len({name for _, name in outputs}) < len(outputs):
         raise NotColumnar("two columns have the same name")
-    stages: list[Keep | Give] = []
+    stages: list[Filter | Project] = []
     while plan.children:
         if len(plan.children) > 1:
             raise NotColumnar(f"{plan.name} has more than one input")
         if plan.name == "Project":
-            stages.append(Give(tuple(_output(each) for each in plan.fields["projectList"])))
+            stages.append(Project(tuple(_output(each) for each in plan.fields["projectList"])))
         elif plan.name == "Filter":
             condition, kind = _translated(_tree(plan.fields["condition"]))
             _require(kind == "boolean", "a condition that is not true or false")
-            stages.append(Keep(condition))
+            stages.append(Filter(condition))
         elif plan.name not in _THROUGH:
             raise NotColumnar(f"{plan.name} needs more than one record at a time")
         plan = plan.children[0]
@@ -81,8 +84,8 @@ def _number(node: _Node) -> int:
     return int(node.fields["exprId"]["id"])
 
 
-def _uses(stage: Keep | Give) -> Iterator[int]:
-    if isinstance(stage, Keep):
+def _uses(stage: Filter | Project) -> Iterator[int]:
+    if isinstance(stage, Filter):
         yield from stage.condition.uses()
     else:
         for _, expression in stage.outputs:

@@ -65,7 +65,7 @@ Expression = Column | Constant | Call
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class Filter:
     """WHERE: what is neither false nor null stays."""
 
     condition: Expression
@@ -77,7 +77,7 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Give:
+class Project:
     """SELECT."""
 
     outputs: tuple[tuple[int, Expression], ...]
@@ -91,7 +91,7 @@ class Columnar:
     """The whole query, on one record batch after another."""
 
     inputs: tuple[tuple[int, str], ...]
-    stages: tuple[Keep | Give, ...]
+    stages: tuple[Filter | Project, ...]
     outputs: tuple[tuple[int, str], ...]
 
     def __call__(self, batch: Any) -> Any:

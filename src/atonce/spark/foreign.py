@@ -18,6 +18,7 @@ from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, SourceTraits, require
 from atonce.spark.checkpoint.plans import Checkpoint
 from atonce.spark.determinism import of_plan, refuse_unproven
+from atonce.spark.engine import SparkEngine
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class ForeignDelivery:
             self._open.progress(recorded)
         return Deliverer(
             identity=identity,
+            engine=SparkEngine(spark),
             sink=self._open,
             checkpoint=checkpoint,
             recorded=recorded,

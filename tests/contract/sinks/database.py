@@ -14,6 +14,7 @@ import psycopg
 from atonce.connectors.sql.postgres.sink import Postgres
 from atonce.connectors.sql.sqlite.sink import SQLite
 from atonce.delivery.contract import Batch, Identity, unwatched
+from atonce.delivery.events import Event
 from atonce.delivery.progress import Plan, Progress
 from atonce.guarantee import Guarantee
 
@@ -106,8 +107,8 @@ class Crash(BaseException):
 
 
 def crash_at(moment: str) -> Callable[..., None]:
-    def watch(seen: str, facts: dict[str, Any]) -> None:
-        if seen == moment:
+    def watch(event: Event) -> None:
+        if event.step.value == moment:
             raise Crash(moment)
 
     return watch

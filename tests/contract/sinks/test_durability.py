@@ -42,26 +42,47 @@ def test_an_unlogged_partition_is_refused_too(postgres: Database, table: str) ->
         atonce.Postgres(postgres.where, table=table).check()
 
 
-def test_a_server_that_may_forget_is_refused_where_no_loss_is_promised(table: str, scratch: Path) -> None:
+@pytest.mark.parametrize("which", ["{t}", "atonce_seen_{t}", "{t}_1"])
+def test_a_table_on_another_server_is_refused(postgres: Database, table: str, which: str) -> None:
+    """The other server commits on its own, before or without the ledger."""
+    name = which.format(t=table)
+    with psycopg.connect(postgres.where) as connection:
+        connection.execute(
+            f"CREATE FOREIGN DATA WRAPPER w_{table}; CREATE SERVER {table} FOREIGN DATA WRAPPER w_{table}"
+        )
+        if which == "{t}_1":
+            connection.execute(f"CREATE TABLE {table} (id bigint) PARTITION BY RANGE (id)".encode())
+            made = f"CREATE FOREIGN TABLE {name} PARTITION OF {table} DEFAULT SERVER {table}"
+        else:
+            made = f"CREATE FOREIGN TABLE {name} (id bigint) SERVER {table}"
+        connection.execute(made.encode())
+    with pytest.raises(UsageError, match=f"table {name} at .* is a foreign table"):
+        atonce.Postgres(postgres.where, table=table, create=True).check()
+
+
+def test_a_server_that_may_forget_is_refused_where_anything_is_promised(table: str, scratch: Path) -> None:
     with PostgresServer(settings={"fsync": "off", "full_page_writes": "off"}) as server:
         sink = atonce.Postgres(server.url, table=table, create=True)
-        for level in (Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE):
-            with pytest.raises(UsageError, match=rf"has fsync=off: .*which {level.value} promises not to\. Next: set"):
-                sink.durability(level)
-        assert [line.split(" has ")[1][:9] for line in sink.durability(Guarantee.NONE)] == ["fsync=off", "full_page"]
-        pipeline = atonce.Pipeline("p", checkpoint=str(scratch / "c")).read(atonce.Files(scratch)).write(sink)
+        source = atonce.Files(scratch, schema="value string")
+        pipeline = atonce.Pipeline("p", checkpoint=str(scratch / "c")).read(source).write(sink)
         with pytest.raises(UsageError, match="fsync=off"):
             pipeline.run(available_now=True)
-        assert "warning     PostgreSQL at" in pipeline.explain(ask=True)
-        assert "warning" not in pipeline.explain()
         with psycopg.connect(server.url) as connection:
             assert connection.execute("SELECT to_regclass('atonce_ledger')").fetchone() == (None,), "nothing was made"
+        assert "warning     PostgreSQL at" in pipeline.explain(ask=True)
+        assert "warning" not in pipeline.explain()
+        for level in (Guarantee.AT_MOST_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE):
+            with pytest.raises(UsageError, match=rf"has fsync=off: .*which {level.value} does not allow\. Next: set"):
+                sink.cautions(level)
+            with pytest.raises(UsageError, match="fsync=off"):
+                atonce.deliver(sink, name="p", guarantee=level.value)
+        assert [line.split(" has ")[1][:9] for line in sink.cautions(Guarantee.NONE)] == ["fsync=off", "full_page"]
 
 
 def test_a_database_that_keeps_everything_is_not_spoken_of(database: Database, table: str) -> None:
     sink = database.sink(table)
     sink.check()
-    assert sink.durability(Guarantee.EFFECTIVELY_ONCE) == []
+    assert sink.cautions(Guarantee.EFFECTIVELY_ONCE) == []
 
 
 def test_sqlite_asks_what_its_file_stands_on(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +95,7 @@ def test_sqlite_asks_what_its_file_stands_on(scratch: Path, monkeypatch: pytest.
         sink.check()
     assert not file.exists(), "refused before anything is made"
     monkeypatch.setattr("atonce.connectors.sql.sqlite.sink.kind_of", lambda _: "tmpfs")
-    assert "gone with a reboot" in sink.durability(Guarantee.NONE)[0]
+    assert "gone with a reboot" in sink.cautions(Guarantee.NONE)[0]
     with pytest.raises(UsageError, match="needs a file"):
         atonce.SQLite("file::memory:?cache=shared", table="rows")
 
@@ -101,6 +122,8 @@ def test_a_kafka_topic_that_may_forget_is_told(apache_kafka: str, embedded: str,
     with Cluster(embedded) as cluster:
         create_topic(cluster, table, partitions=1)
         assert forgetful(cluster, inputs=[table], outputs=[table]) == [], "one synced copy is what it is for"
+        create_topic(cluster, f"{table}-2", partitions=1, settings={"flush.messages": "10"})
+        assert "flush.messages above 1" in forgetful(cluster, inputs=[], outputs=[f"{table}-2"])[0]
     text = (
         atonce.Pipeline("p", checkpoint="c")
         .read(atonce.Kafka(table, servers=apache_kafka))

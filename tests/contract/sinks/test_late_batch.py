@@ -12,6 +12,7 @@ from typing import Any
 import atonce
 from atonce.connectors.kafka.sink import KafkaSink
 from atonce.delivery.contract import Identity
+from atonce.delivery.events import Event
 from atonce.delivery.progress import Progress
 from atonce.errors import AtOnceError, RetriableError
 from tests.contract.pipeline.parts import consume
@@ -37,8 +38,8 @@ class Left:
         except BaseException as error:
             self.outcome.set_exception(error)
 
-    def _watch(self, moment: str, facts: dict[str, Any]) -> None:
-        if moment == self._moment:
+    def _watch(self, event: Event) -> None:
+        if event.step.value == self._moment:
             self._there.set()
             assert self._wake.wait(60)
 

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from atonce.connectors.sql.postgres.sink import Postgres
+from atonce.delivery.events import Event, Step
 from atonce.errors import AttemptAborted, OutcomeUnknown, RetriableError
 from atonce.local.servers.postgres import PostgresServer
 from tests.contract.sinks.cutting_proxy import CuttingProxy
@@ -106,8 +107,8 @@ def test_killed_database_aborts_the_attempt_and_a_restart_lets_it_run_again(
         sink, who = opened(server.url, table, ten(0).sparkSession)
         sink.output_and_progress(batch(ten(0), 0), progress(who, 0))
 
-        def kill(moment: str, facts: dict[str, Any]) -> None:
-            if moment == "output-done":
+        def kill(event: Event) -> None:
+            if event.step is Step.OUTPUT_DONE:
                 server.kill()
 
         with pytest.raises(RetriableError):
@@ -129,8 +130,8 @@ def test_doubt_is_kept_until_the_database_is_back(table: str, ten: Callable[[int
         sink._resolve_limit_s = 0.2
         proxy.arm("after")
 
-        def kill(moment: str, facts: dict[str, Any]) -> None:
-            if moment == "retrying":
+        def kill(event: Event) -> None:
+            if event.step is Step.RETRYING:
                 server.kill()
 
         with pytest.raises(RetriableError):
@@ -149,8 +150,8 @@ def test_terminated_session_is_an_aborted_attempt(postgres: Database, table: str
     sink, who = opened(postgres.where, table, ten(0).sparkSession)
     pid = sink._connection.info.backend_pid
 
-    def end(moment: str, facts: dict[str, Any]) -> None:
-        if moment == "output-done":
+    def end(event: Event) -> None:
+        if event.step is Step.OUTPUT_DONE:
             postgres.rows(f"SELECT pg_terminate_backend({pid})")
 
     with pytest.raises(RetriableError):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from atonce.delivery.events import Event, Retrying
 from atonce.errors import AttemptAborted, InvariantError, LedgerMismatch, OutcomeUnknown, ReplacedError
 from atonce.guarantee import ORDERS, Guarantee
 from tests.contract.sinks.database import Crash, Database, batch, crash_at, identity, progress
@@ -249,12 +250,12 @@ def test_what_a_sink_tells_of_a_commit_in_doubt_says_why(
             lost.clear()
             raise OutcomeUnknown("the answer was lost")
 
-    told: list[tuple[str, dict[str, Any]]] = []
-    made = batch(ten(0), 0, lambda moment, facts: told.append((moment, facts)))
+    told: list[Event] = []
+    made = batch(ten(0), 0, told.append)
 
     monkeypatch.setattr(sink._store, "commit", lose_once)
     sink.output_and_progress(made, progress(who, 0))
-    assert ("retrying", {"why": "a commit's outcome is unknown; asking the ledger"}) in told
+    assert Retrying(why="a commit's outcome is unknown; asking the ledger") in told
     assert database.ids(table) == list(range(10))
     sink.close()
 

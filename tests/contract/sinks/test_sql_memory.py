@@ -44,6 +44,19 @@ def test_numbers_are_not_forgotten_when_the_clock_jumps_while_nobody_runs(
         assert deliver(rows_of(spark, "('m1','and again',0,3)"), 2) == 0
 
 
+def test_numbers_are_not_forgotten_by_many_starts_after_one_long_pause(
+    database: Database, table: str, spark: Any
+) -> None:
+    with opened(database, table, spark, **NUMBERS) as deliver:
+        deliver(rows_of(spark, "('m1','x',0,1)"), 0)
+    made_older(database, f"atonce_seen_{table}", "seen_at", 365 * 86400)
+    for number in range(1, 13):
+        with opened(database, table, spark, **NUMBERS) as deliver:
+            assert deliver(rows_of(spark, f"('new {number}','x',0,2)"), number) == 1
+    with opened(database, table, spark, **NUMBERS) as deliver:
+        assert deliver(rows_of(spark, "('m1','again',0,3)"), 13) == 0
+
+
 def test_numbers_are_not_forgotten_when_the_clock_jumps_under_a_running_pipeline(
     sqlite: Database, table: str, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,44 @@ def test_row_that_the_server_refuses_stops_and_names_partition_and_offset(
     assert database.rows(f"SELECT * FROM {table}") == []
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"mode": "upsert", "key": "key", "order_by": "offset"}], ids=["append", "upsert"]
+)
+def test_a_value_that_a_domain_refuses_goes_to_the_dead_letter_table(
+    postgres: Database, table: str, spark: Any, options: dict[str, Any]
+) -> None:
+    postgres.run(f"CREATE DOMAIN {table}_d AS numeric(6,2) CHECK (VALUE > 0)")
+    postgres.run(f'CREATE TABLE {table} (key text PRIMARY KEY, value {table}_d, "offset" int)')
+    rows = rows_of(spark, "('a',1.25BD,0,1), ('b',-1.25BD,0,2), ('c',2.25BD,0,3)")
+    with opened(postgres, table, spark, create=False, on_error="dead-letter", **options) as deliver:
+        deliver(rows, 0)
+    assert sorted(str(row[0]) for row in postgres.rows(f"SELECT value FROM {table}")) == ["1.25", "2.25"]
+    assert postgres.rows(f"SELECT input_offset FROM {table}_dead_letter") == [(2,)]
+
+
+def test_long_names_of_two_tables_do_not_share_their_numbers(postgres: Database, table: str, spark: Any) -> None:
+    """PostgreSQL cuts names at 63 bytes without an error."""
+    long = f"{table}_{'x' * 60}"[:62]
+    for name in (f"{long}1", f"{long}2"):
+        with opened(postgres, name, spark, dedupe="key") as deliver:
+            assert deliver(rows_of(spark, "('m1','x',0,1), ('m1','again',0,2)"), 0) == 1
+            assert deliver(rows_of(spark, "('m1','later',0,3)"), 1) == 0
+    seen = postgres.rows("SELECT tablename FROM pg_tables WHERE tablename LIKE 'atonce_seen_%'")
+    assert not [name for (name,) in seen if name.startswith(f"atonce_seen_{table}")], "cut"
+
+
+def test_numbers_kept_under_a_name_that_was_cut_are_carried_over(postgres: Database, table: str, spark: Any) -> None:
+    name = f"{table}_{'x' * 60}"[:63]
+    cut = f"atonce_seen_{name}"[:63]
+    postgres.run(
+        f"CREATE TABLE {cut} (pipeline text, number text, seen_at timestamptz, PRIMARY KEY (pipeline, number))"
+    )
+    postgres.run(f"INSERT INTO {cut} VALUES ('{name}', 'm1', now()), ('another', 'm2', now())")
+    with opened(postgres, name, spark, dedupe="key") as deliver:
+        assert deliver(rows_of(spark, "('m1','again',0,1), ('m2','x',0,2)"), 0) == 1
+    assert postgres.rows(f"SELECT key FROM {name}") == [("m2",)]
+
+
 def test_bad_rows_go_to_the_dead_letter_table_in_the_same_commit(database: Database, table: str, spark: Any) -> None:
     database.run(f"CREATE TABLE {table} (key varchar(20) NOT NULL, value varchar(20) CHECK (value <> 'bad'))")
     rows = rows_of(

@@ -47,6 +47,49 @@ def test_an_older_row_changes_nothing_around_a_refused_row_either(database: Data
     assert database.rows(f"SELECT input_offset FROM {table}_dead_letter") == [(10,)]
 
 
+def test_the_last_row_of_a_key_wins_around_refused_rows_in_input_order(
+    database: Database, table: str, spark: Any
+) -> None:
+    database.run(f"CREATE TABLE {table} (key varchar(9) PRIMARY KEY, value varchar(9) CHECK (value <> 'bad'))")
+    rows = (
+        "('a','4',0,1), ('b','bad',0,2), ('a','3',0,3), ('a','bad',0,4), ('a','2',0,5), ('c','bad',0,6), ('a','1',0,7)"
+    )
+    with opened(database, table, spark, mode="upsert", key="key", create=False, on_error="dead-letter") as deliver:
+        deliver(rows_of(spark, rows), 0)
+    assert values_of(database, table) == [("a", "1")]
+    dead = {offset for (offset,) in database.rows(f"SELECT input_offset FROM {table}_dead_letter")}
+    assert {2, 6} <= dead <= {2, 4, 6}, "4 may have been replaced by 5 before the server saw it"
+
+
+@pytest.mark.parametrize("kind", ["jsonb", "enum"])
+def test_a_value_that_cannot_even_be_compared_is_found_among_the_others(
+    postgres: Database, table: str, spark: Any, kind: str
+) -> None:
+    """The search for it must not sort by what only good rows can be cast to."""
+    good = "open"
+    if kind == "jsonb":
+        good = "[1]"
+    else:
+        postgres.run(f"CREATE TYPE {table}_e AS ENUM ('open', 'closed')")
+        kind = f"{table}_e"
+    postgres.run(f'CREATE TABLE {table} (key text PRIMARY KEY, value {kind}, "offset" int)')
+    rows = f"('a','{good}',0,1), ('b','no such',0,2), ('c','{good}',0,3), ('a','{good}',0,4)"
+    with opened(postgres, table, spark, **BY_OFFSET, create=False, on_error="dead-letter") as deliver:
+        deliver(rows_of(spark, rows), 0)
+    assert sorted(postgres.rows(f'SELECT key, "offset" FROM {table}')) == [("a", 4), ("c", 3)]
+    assert postgres.rows(f"SELECT input_offset FROM {table}_dead_letter") == [(2,)]
+
+
+def test_text_that_is_no_number_is_older_than_every_decimal(sqlite: Database, table: str, spark: Any) -> None:
+    """SQLite keeps decimals as text, and whoever else writes to the table may have left anything there."""
+    sqlite.run(f"CREATE TABLE {table} (key text PRIMARY KEY, value text, at text)")
+    sqlite.run(f"INSERT INTO {table} VALUES ('a', 'empty', ''), ('b', 'odd', 'NaN'), ('c', 'number', '-3.0')")
+    rows = "('a','new',-5.5BD), ('b','new',-5.5BD), ('c','old',-5.5BD)"
+    with opened(sqlite, table, spark, mode="upsert", key="key", order_by="at", create=False) as deliver:
+        deliver(changes_of(spark, rows, "key, value, at"), 0)
+    assert values_of(sqlite, table) == [("a", "new"), ("b", "new"), ("c", "number")]
+
+
 def test_order_columns_that_the_table_lacks_are_refused_at_the_start(
     database: Database, table: str, spark: Any
 ) -> None:
@@ -146,6 +189,25 @@ def test_keys_that_the_table_takes_for_equal_are_one_key(database: Database, tab
         )
     database.run(f"CREATE TABLE {table} (key text COLLATE {collation} PRIMARY KEY, value text, at int)")
     _upper_and_lower_case_are_one_key(database, table, spark)
+
+
+@pytest.mark.parametrize("cuts", [["A", "a"], ["a", "A"], ["A, a"], ["a, A"]], ids=" then ".join)
+def test_of_keys_alike_and_rows_alike_the_same_one_stays_whatever_the_cuts(
+    database: Database, table: str, spark: Any, cuts: list[str]
+) -> None:
+    """Only the bytes of the key tell the two rows apart, so they decide."""
+    collation = "NOCASE"
+    if database.kind == "postgres":
+        collation = f"any_case_{table}"
+        database.run(
+            f"CREATE COLLATION {collation} (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+        )
+    database.run(f"CREATE TABLE {table} (key text COLLATE {collation} PRIMARY KEY, value text, at int)")
+    with opened(database, table, spark, mode="upsert", key="key", order_by="at", create=False) as deliver:
+        for number, keys in enumerate(cuts):
+            values = ", ".join(f"('{key}','same',1)" for key in keys.split(", "))
+            deliver(changes_of(spark, values, "key, value, at"), number)
+    assert values_of(database, table) == [("a", "same")]
 
 
 def test_sqlite_keys_that_the_unique_index_takes_for_equal_are_one_key(

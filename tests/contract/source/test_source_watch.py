@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,15 @@ from confluent_kafka.admin import NewTopic
 
 from atonce.broker.embedded import Broker
 from atonce.client import identity
-from atonce.client.cluster import Cluster
+from atonce.client.cluster import NO_ID, Cluster
 from atonce.connectors.kafka.read import watch as source_watch
 from atonce.connectors.kafka.read.stream import StreamReader
+from atonce.connectors.kafka.source import KafkaSource
+from atonce.connectors.kafka.topic import Kafka
 from atonce.errors import DataLossError, UsageError
+from atonce.verify.wire.decode import Request
+from atonce.verify.wire.proxy import Proxy
+from atonce.verify.wire.rules import Action, Rule
 from tests.contract.client.parts import admin, eventually, fresh_name, fresh_topic
 from tests.contract.source.parts import fill
 from tests.contract.source.test_source_planning import expected, planned, stream_reader, values
@@ -179,21 +185,22 @@ def test_plain_query_that_may_lose_data_goes_on_in_a_topic_made_again(embedded: 
     assert values(reader, reader.partitions(start, end)) == expected(range(110, 120))
 
 
+@pytest.mark.parametrize("fail", ["true", "false"])
 def test_batch_planned_for_a_topic_is_read_from_that_topic_or_not_at_all(
-    embedded: str, monkeypatch: pytest.MonkeyPatch
+    embedded: str, monkeypatch: pytest.MonkeyPatch, fail: str
 ) -> None:
     """Planned, then the topic is made again before the tasks run, or before the batch is called again."""
     monkeypatch.setattr(identity, "PATIENCE_MS", 300)
     topic = fresh_topic(embedded)
     fill(embedded, topic, range(10))
-    old, reader = topic_id(embedded, topic), pipeline_reader(embedded, topic)
+    old, reader = topic_id(embedded, topic), pipeline_reader(embedded, topic, failOnDataLoss=fail)
     start = reader.initialOffset()
     end = planned(reader, start)
     assert end == {topic: {"0": 10}, "@ids": {topic: old}}
     tasks = reader.partitions(start, end)
     new = make_again(embedded, topic)
     fill(embedded, topic, range(100, 200))
-    again = pipeline_reader(embedded, topic)
+    again = pipeline_reader(embedded, topic, failOnDataLoss=fail)
     for reading, parts in ((reader, tasks), (again, again.partitions(start, end))):
         with pytest.raises(DataLossError, match=f"(?s){old}.*{new}"):
             values(reading, parts)
@@ -229,3 +236,37 @@ def test_waiting_for_input_pauses_a_little(embedded: str) -> None:
     for _ in range(20):
         planned(reader, start)
     assert time.monotonic() - began >= 19 * source_watch.IDLE_PAUSE_S
+
+
+def without_ids(request: Request, body: Any) -> Any:
+    """Metadata of a cluster that gives its topics no ids (before 2.8, and some services)."""
+    return replace(body, topics=tuple(replace(topic, topic_id=None) for topic in body.topics))
+
+
+def test_topics_without_ids_are_read_by_name(kafka_servers: str) -> None:
+    topic = fresh_topic(kafka_servers)
+    fill(kafka_servers, topic, range(10))
+    with Proxy(kafka_servers) as proxy:
+        rule = Rule(apis=frozenset({"metadata"}), action=Action.CHANGE, change=without_ids, times=1000)
+        proxy.add(rule)
+        assert topic_id(proxy.servers, topic) == NO_ID
+        assert KafkaSource(Kafka(topic, servers=proxy.servers)).source_ids() == {}
+        known = {"atonce.topicIds": "{}", "atonce.first": json.dumps({topic: {"0": 0}})}
+        for options in ({}, known):
+            reader = stream_reader(proxy.servers, subscribe=topic, **options)
+            start = reader.initialOffset() if options else {topic: {"0": 0}}
+            end = planned(reader, start)
+            assert values(reader, reader.partitions(start, end)) == expected(range(10))
+        assert end == {topic: {"0": 10}, "@ids": {}}
+
+
+def test_start_that_names_a_partition_that_is_not_read_is_refused(embedded: str) -> None:
+    """Passed over in silence, it would begin at the earliest offset of what is there."""
+    topic = fresh_topic(embedded, partitions=2)
+    named: dict[str, dict[str, int]] = {topic: {"0": 3, "2": 7}, "elsewhere": {"0": 1}}
+    with pytest.raises(UsageError, match=rf"not read: elsewhere/0, {topic}/2; there are: {topic}/0, {topic}/1"):
+        KafkaSource(Kafka(topic, servers=embedded, start=named)).first_positions()
+    with pytest.raises(UsageError, match=r"start is \{.*: 5\}, not earliest, latest, \{topic: \{partition: offset\}\}"):
+        KafkaSource(Kafka(topic, servers=embedded, start={topic: 5})).first_positions()  # type: ignore[dict-item]
+    found = KafkaSource(Kafka(topic, servers=embedded, start={topic: {"0": 3}})).first_positions()
+    assert found == {f"{topic}/0": 3, f"{topic}/1": 0}

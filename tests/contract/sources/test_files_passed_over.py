@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +309,20 @@ def test_settings_that_leave_files_out_are_refused(inbox: Inbox, level: str, nam
     inbox.options = {name.lower(): "true"}
     with pytest.raises(UsageError, match=rf"{name}=true is refused"):
         inbox.run()
+
+
+@pytest.mark.parametrize("level", NO_LOSS)
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_a_mode_that_leaves_lines_out_is_refused(inbox: Inbox, level: str, kind: str) -> None:
+    """A line that is torn comes as a row of NULL by default: it can be seen, and dealt with."""
+    inbox.put(f"a.{kind}", '{"id": 1}\n{"id": tor\n' if kind == "json" else "1\ntor\n")
+    source = atonce.Files(inbox.folder, format=kind, schema="id bigint", options={"Mode": "dropMalformed"})
+    pipeline = replace(inbox.pipeline(), guarantee=level).read(source)
+    with pytest.raises(UsageError, match=f"mode=dropMalformed is refused at {level}"):
+        pipeline.run(available_now=True)
+    replace(pipeline, source=replace(source, options={})).run(available_now=True)
+    with sqlite3.connect(inbox.scratch / "out.db") as connection:
+        assert sorted(connection.execute("SELECT coalesce(id, -1) FROM rows")) == [(-1,), (1,)]
 
 
 @pytest.mark.parametrize("cleaning", ["archive", "delete"])

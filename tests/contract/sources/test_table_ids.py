@@ -18,6 +18,7 @@ from atonce.connectors.sql.postgres.outbox import PostgresTable
 from atonce.connectors.sql.sqlite.outbox import SqliteTable
 from atonce.connectors.sql.table import Table
 from atonce.errors import LedgerMismatch, RefusedError, UsageError
+from atonce.guarantee import Guarantee
 from atonce.local.servers.postgres import PostgresServer
 
 Run = Callable[[str], None]
@@ -60,7 +61,7 @@ def test_a_sequence_that_gives_ids_below_those_that_were_read_is_refused(
     sql(made.format(t=name))
     table = Table(postgres_url, name)
     table.check()
-    assert table.cautions() == []
+    assert table.cautions(Guarantee.NONE) == []
     sql(f"ALTER SEQUENCE {name}_id_seq {setting}")
     with pytest.raises(UsageError, match=rf"sequence {name}_id_seq of {name}\.id {told}.*Next: ALTER SEQUENCE"):
         table.check()
@@ -74,7 +75,7 @@ def test_what_cannot_be_checked_is_said(postgres_url: str, sql: Run, name: str) 
     )
     table = Table(postgres_url, name)
     table.check()
-    first, second = table.cautions()
+    first, second = table.cautions(Guarantee.NONE)
     assert "takes its ids from no sequence" in first
     assert f"the trigger {name}_t BEFORE INSERT" in second
 

@@ -23,8 +23,8 @@ def main(kind: str, where: str, table: str, moment: str, master: str) -> None:
     sink.claim()
     sink.output_and_progress(batch(spark.range(0, 10, 1, 2).selectExpr("id", "'x' AS body"), 0), progress(who, 0))
 
-    def watch(seen: str, facts: dict[str, Any]) -> None:
-        if seen == moment:
+    def watch(event: Any) -> None:
+        if event.step.value == moment:
             die()
 
     if moment == "rows-arriving":

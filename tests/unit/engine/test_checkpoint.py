@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
+from atonce.connectors.files.record import FileRecord
 from atonce.connectors.kafka.source import KafkaSource
 from atonce.connectors.kafka.topic import Kafka
 from atonce.delivery.progress import Positions, Progress
 from atonce.delivery.resume import refuse_recreated, refuse_without_ledger, resume, waits_for_input
 from atonce.errors import LedgerMismatch, RefusedError
+from atonce.spark.checkpoint.files import HadoopFiles
 from atonce.spark.checkpoint.plans import Checkpoint
 
 SOURCE = KafkaSource(Kafka("t", servers="nowhere:1"))
@@ -210,3 +213,82 @@ def test_positions_that_can_be_compared_need_no_digest(folder: Folder) -> None:
     folder.checkpoint.begin({"t/0": 0})
     folder.plan(0, at(5))
     assert folder.checkpoint.plan("q", 0, False).covers == ""
+
+
+TORN = ["", "v1\n{", '{"id":', "\0\0\0\0", "[1]"]
+"""What a power cut may leave of a file."""
+
+
+def torn(folder: Folder, name: str, text: str) -> None:
+    folder.checkpoint.begin({"t/0": 0})
+    folder.plan(0, at(5))
+    (folder.root / "metadata").write_text('{"id":"q"}')
+    (folder.root / name).write_text(text)
+
+
+@pytest.mark.parametrize("text", TORN)
+@pytest.mark.parametrize("name", ["metadata", "atonce.json"])
+def test_torn_file_of_a_stateless_checkpoint_is_set_aside_and_begun_from_the_ledger(
+    folder: Folder, name: str, text: str
+) -> None:
+    torn(folder, name, text)
+    beginning = folder.resume({"t/0": 5})
+    assert beginning.start == {"t/0": 5} == folder.checkpoint.first()
+    assert "Going on from the ledger" in folder.said[0]
+    assert folder.checkpoint.query_id() is None
+
+
+@pytest.mark.parametrize("text", TORN)
+@pytest.mark.parametrize("name", ["metadata", "atonce.json"])
+def test_torn_file_of_a_checkpoint_that_is_needed_is_refused_and_named(folder: Folder, name: str, text: str) -> None:
+    """State, or offsets that cannot be compared."""
+    torn(folder, name, text)
+    (folder.root / "state" / "0").mkdir(parents=True)
+    for positions in ({"t/0": 5}, None):
+        with pytest.raises(LedgerMismatch, match=rf"checkpoint/{name} is torn.*Next: restore the checkpoint") as told:
+            folder.resume(positions)
+        assert told.value.exit_code == 1 and "\n" not in str(told.value)
+    assert not folder.said
+
+
+def test_checkpoint_torn_before_anything_was_planned_is_begun_again(folder: Folder) -> None:
+    folder.checkpoint.begin({"t/0": 0})
+    (folder.root / "metadata").write_text("")
+    assert folder.resume({"t/0": 0}, batch_id=-1).start == {"t/0": 0}
+    assert "had planned nothing" in folder.said[0]
+    assert folder.checkpoint.query_id() is None
+
+
+def test_bytes_that_are_no_text_are_torn(folder: Folder) -> None:
+    torn(folder, "metadata", "")
+    (folder.root / "metadata").write_bytes(b"\xff\xfe\x80")
+    with pytest.raises(LedgerMismatch, match="metadata is torn"):
+        folder.checkpoint.query_id()
+
+
+def test_torn_list_of_files_is_refused(folder: Folder) -> None:
+    folder.plan(0, '{"logOffset":0}')
+    listed(folder, 0, "file:/a")
+    (folder.root / "sources" / "0" / "0").write_text('v1\n{"path":"file:/a","ti')
+    with pytest.raises(LedgerMismatch, match=r"sources/I/N\) is torn.*Next: restore"):
+        folder.checkpoint.plan("q", 0, False)
+
+
+def test_torn_record_of_files_is_refused(folder: Folder) -> None:
+    (folder.root / "atonce-files").mkdir(parents=True)
+    (folder.root / "atonce-files" / "0").write_text('v1\n[12, 3, "file:')
+    with pytest.raises(RefusedError, match=r"atonce-files/0 .*is torn.*Next: restore"):
+        FileRecord(folder.checkpoint.files).of(0)
+
+
+def test_rename_that_hadoop_answers_with_no_is_not_taken_for_done() -> None:
+    spark = MagicMock()
+    files = HadoopFiles("hdfs://there/checkpoint", spark)
+    system = spark._jvm.org.apache.hadoop.fs.Path.return_value.getFileSystem.return_value
+    system.rename.return_value = False
+    with pytest.raises(RefusedError, match=r"did not rename .* Next: "):
+        files.write("atonce.json", "{}")
+    with pytest.raises(RefusedError, match=r"did not rename"):
+        files.move_root("elsewhere")
+    system.rename.return_value = True
+    files.write("atonce.json", "{}")

@@ -20,6 +20,7 @@ from atonce.delivery.progress import Progress
 from atonce.errors import AttemptAborted, LedgerMismatch, ReplacedError, RetriableError
 from atonce.guarantee import Guarantee
 from atonce.spark.checkpoint.plans import Checkpoint
+from atonce.spark.engine import SparkEngine
 
 
 class Memory:
@@ -87,6 +88,7 @@ class Scene:
         self.sink, self.events, self.frame = Memory(), [], Frame()
         self.deliver = Deliverer(
             identity=Identity(name="orders", instance="me", guarantee=level),
+            engine=SparkEngine(None),
             sink=self.sink,
             checkpoint=checkpoint,
             recorded=Progress(instance="me", query_id="", batch_id=-1, positions={"t/0": 0}, sequence=1),

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from dataclasses import replace
 
 from atonce.cli.parts.live import log_line
-from atonce.delivery.events import Event, Step
+from atonce.delivery.events import Aborted, Delivered, Event, Planned, Retrying, Skipped
 from atonce.delivery.metrics import Numbers, Several, serve
 from atonce.local.ports import free_port
 
 
-def told(numbers: Numbers, *steps: tuple[Step, dict[str, object]]) -> None:
-    for step, more in steps:
-        Several(numbers).on_event(Event(step=step, pipeline="orders", batch_id=3, **more))  # type: ignore[arg-type]
+def told(numbers: Numbers, *events: Event) -> None:
+    for event in events:
+        Several(numbers).on_event(replace(event, pipeline="orders", batch_id=3))
 
 
 def test_events_are_counted() -> None:
     numbers = Numbers("orders", "effectively-once")
     told(
         numbers,
-        (Step.PLANNED, {}),
-        (Step.ABORTED, {}),
-        (Step.RETRYING, {"facts": {"why": "broker restarts", "restarts": 2}}),
+        Planned(),
+        Aborted(why="late"),
+        Retrying(why="broker restarts", restarts=2),
     )
     assert numbers.snapshot().trouble == "broker restarts"
-    told(numbers, (Step.DELIVERED, {"rows": 500}), (Step.SKIPPED, {}))
+    told(numbers, Delivered(rows=500), Skipped())
     now = numbers.snapshot()
     assert (now.batch, now.batches, now.rows, now.commits) == (3, 1, 500, 1)
     assert (now.aborted, now.retries, now.restarts, now.skipped) == (1, 1, 2, 1)
@@ -37,15 +38,15 @@ def test_what_was_read_is_added_up_and_stands_in_the_log_line() -> None:
     numbers = Numbers("orders", "effectively-once")
     assert "read" not in json.loads(log_line(numbers.snapshot()))
     read = {"offsets": 12, "records": 9, "control": 2, "aborted": 1, "missing": 0, "gone": 0, "filtered": 3}
-    told(numbers, (Step.DELIVERED, {"rows": 6, "facts": {"read": read}}), (Step.DELIVERED, {"rows": 1}))
-    told(numbers, (Step.DELIVERED, {"rows": 9, "facts": {"read": {"offsets": 9, "records": 9}}}))
+    told(numbers, Delivered(rows=6, read=read), Delivered(rows=1))
+    told(numbers, Delivered(rows=9, read={"offsets": 9, "records": 9}))
     assert json.loads(log_line(numbers.snapshot()))["read"] == {**read, "offsets": 21, "records": 18}
 
 
 def test_prometheus_reads_them() -> None:
     numbers = Numbers("orders", "at-least-once")
     numbers.lag = 42
-    told(numbers, (Step.PLANNED, {}), (Step.DELIVERED, {"rows": 7, "facts": {"read": {"aborted": 4, "filtered": 2}}}))
+    told(numbers, Planned(), Delivered(rows=7, read={"aborted": 4, "filtered": 2}))
     port = free_port()
     server = serve(numbers, f"127.0.0.1:{port}")
     try:

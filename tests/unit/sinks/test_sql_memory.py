@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from atonce.connectors.sql.memory import MemoryClock
 
 DAY_S = 86400.0
@@ -18,21 +20,61 @@ class Monotonic:
         return self.now_s
 
 
+class Memory:
+    """What a database holds of it, and its clock."""
+
+    def __init__(self, *times: float, clock: float) -> None:
+        self.times, self.clock = list(times), clock
+
+    def found(self) -> tuple[float | None, float]:
+        return max(self.times, default=None), self.clock
+
+    def move_up(self, by_s: float) -> None:
+        self.times = [each + by_s for each in self.times]
+
+    def read(self, clock: MemoryClock) -> float:
+        return clock.read(self.found, self.move_up)
+
+
 def test_an_empty_memory_begins_with_the_databases_clock() -> None:
-    assert MemoryClock(KEEP_S, Monotonic()).read(lambda: (None, 5e9)) == 5e9
+    assert Memory(clock=5e9).read(MemoryClock(KEEP_S, Monotonic())) == 5e9
 
 
 def test_while_a_process_runs_only_its_monotonic_clock_counts() -> None:
-    monotonic = Monotonic()
+    monotonic, memory = Monotonic(), Memory(clock=5e9)
     clock = MemoryClock(KEEP_S, monotonic)
-    begun = clock.read(lambda: (None, 5e9))
+    begun = memory.read(clock)
     monotonic.now_s += 3 * DAY_S
-    assert clock.read(lambda: (begun, begun + 3650 * DAY_S)) == begun + 3 * DAY_S
+    memory.times, memory.clock = [begun], begun + 3650 * DAY_S
+    assert memory.read(clock) == begun + 3 * DAY_S
 
 
-def test_the_time_between_two_processes_counts_for_a_tenth_of_the_age_at_most() -> None:
-    for away_s, counted_s in [(0.5 * DAY_S, 0.5 * DAY_S), (3650 * DAY_S, 1 * DAY_S), (-3650 * DAY_S, 0.0)]:
-        assert MemoryClock(KEEP_S, Monotonic()).read(lambda away=away_s: (5e9, 5e9 + away)) == 5e9 + counted_s  # type: ignore[misc]
+@pytest.mark.parametrize(
+    ("away_s", "counted_s"), [(0.5 * DAY_S, 0.5 * DAY_S), (3650 * DAY_S, 1 * DAY_S), (-3650 * DAY_S, 0.0)]
+)
+def test_the_time_between_two_processes_counts_for_a_tenth_of_the_age_at_most(away_s: float, counted_s: float) -> None:
+    memory = Memory(5e9, clock=5e9 + away_s)
+    assert memory.read(MemoryClock(KEEP_S, Monotonic())) - memory.times[0] == counted_s
+
+
+def test_a_memory_that_was_away_is_not_away_again_at_every_start() -> None:
+    memory = Memory(5e9, clock=5e9 + 3650 * DAY_S)
+    for _ in range(20):
+        memory.times.append(memory.read(MemoryClock(KEEP_S, Monotonic())))
+        memory.clock += 60
+    assert max(memory.times) - memory.times[0] < 1.1 * DAY_S
+
+
+def test_a_move_that_was_rolled_back_is_made_again_and_one_that_was_committed_is_not() -> None:
+    monotonic, memory = Monotonic(), Memory(5e9, clock=6e9)
+    clock = MemoryClock(KEEP_S, monotonic)
+    memory.read(clock)
+    memory.times = [5e9]
+    assert memory.read(clock) - memory.times[0] == DAY_S
+    memory.clock += 60
+    assert memory.read(clock) - memory.times[0] == DAY_S + 60
+    monotonic.now_s += 60
+    assert memory.read(clock) - memory.times[0] == DAY_S + 120
 
 
 def test_what_may_go_is_asked_for_once_a_minute_and_never_without_an_age() -> None:

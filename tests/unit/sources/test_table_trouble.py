@@ -8,7 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from atonce.connectors.sql.database import TableRef, database_for
+from atonce.connectors.sql.database import TableRef
+from atonce.connectors.sql.databases import database_for
 from atonce.connectors.sql.stream import passing_trouble
 from atonce.errors import RefusedError, RetriableError, UnreachableError
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from atonce.connectors.files.names import EVERY_AGE, is_glob, refuse_blind_options
-from atonce.delivery.contract import WatchedFiles
+from atonce.delivery.abilities import InputWatch, Surroundings
 from atonce.delivery.progress import Positions
 from atonce.errors import UsageError
 from atonce.guarantee import SourceTraits
@@ -111,8 +111,10 @@ class Files:
     def positions(self, offsets_json: str) -> Positions | None:
         return None
 
-    def watched_files(self) -> WatchedFiles:
-        return WatchedFiles(path=str(self.path), options=self.options)
+    def watch(self, around: Surroundings) -> InputWatch:
+        from atonce.connectors.files.watch import FileWatch
+
+        return FileWatch(path=str(self.path), options=self.options, around=around)
 
     def _look(self, spark: Any, options: dict[str, str]) -> Any:
         """The schema of the files that are there: Spark wants it before it reads the first one."""

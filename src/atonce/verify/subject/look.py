@@ -13,7 +13,7 @@ import pyarrow.parquet as parquet
 
 from atonce.connectors.files.source import Files
 from atonce.connectors.kafka.topic import Kafka
-from atonce.pipeline import as_source
+from atonce.delivery.abilities import as_source
 from atonce.spark.session import session
 from atonce.spark.statefulness import default_mode, is_stateful
 
@@ -23,11 +23,11 @@ def look(pipeline: Any, rows: Path, result: Path) -> dict[str, Any]:
     spark = session(pipeline.master, pipeline.spark)
     source = as_source(pipeline.source)
     stream = source.load(spark, source.first_positions(), {})
-    build = pipeline._build(hooked=False)
-    built = build(stream, None)
+    planner = pipeline.planner()
+    built = planner.applied(stream, hooked=False)
     seen: dict[str, Any] = {"stateful": is_stateful(built), "mode": pipeline.mode or default_mode(built)}
     try:
-        table = build(_static(pipeline.source, stream.schema, rows, spark), None).toArrow()
+        table = planner.applied(_static(pipeline.source, stream.schema, rows, spark), hooked=False).toArrow()
     except Exception as error:  # whatever Spark or the user's code raises: some operators exist in streams only
         return {**seen, "trouble": str(error).splitlines()[0][:300]}
     if isinstance(pipeline.sink, Kafka):

@@ -62,8 +62,8 @@ class Reporter:
             event="step",
             step=event.step.value,
             batch=event.batch_id,
-            rows=event.rows,
-            facts={key: str(value)[:2000] for key, value in event.facts.items()},
+            rows=event.details().get("rows"),
+            facts={key: str(value)[:2000] for key, value in event.details().items()},
         )
 
 

@@ -29,7 +29,7 @@ class SQLite(TableOptions):
     order_by    column(s) of rows and table that say which row of a key is the newest, such as "updated_at": it stays,
                 whatever comes later. Without it all rows of a key must come from one input partition
     create      make a missing table from the schema of the rows
-    dedupe      a column with a unique message number; numbers processed before are dropped (S16)
+    dedupe      a column with a unique message number; numbers processed before are dropped
     dedupe_keep how long numbers are remembered, at least: "7d", "12h", or seconds; None: for ever
     delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
     deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"
@@ -94,7 +94,11 @@ class SQLite(TableOptions):
         if not found and not self.create:
             raise UsageError(f"table {self.table} does not exist in {self.path}. Next: create it, or set create=True.")
 
-    def durability(self, level: Guarantee) -> list[str]:
+    def exists(self) -> bool:
+        """To ask SQLite for what is there makes the file."""
+        return Path(self.path).exists()
+
+    def cautions(self, level: Guarantee) -> list[str]:
         """What the file may forget, one line each."""
         kind = kind_of(Path(self.path).parent)
         return [f"{self.path} is on {kind}: in memory, and gone with a reboot"] if kind in IN_MEMORY else []

@@ -10,12 +10,12 @@ from typing import Any
 
 from atonce.connectors.kafka.write.blobs import BLOB_SCHEMA, Encoder
 from atonce.connectors.kafka.write.lease import LeaseServer, Round
-from atonce.connectors.kafka.write.send import Mode, OnErrand, Report, SendTask, read_reports
+from atonce.connectors.kafka.write.send import Mode, OfAttempt, Report, SendTask, read_reports
 from atonce.connectors.kafka.write.tally import check
 from atonce.delivery.contract import Batch
 from atonce.errors import AttemptAborted
 from atonce.spark.arrow_job import ArrowJobs
-from atonce.spark.attempt import given
+from atonce.spark.attempt import Attempt, given
 from atonce.spark.stage_retries import StageRetries, tagged
 
 _TIME_SHARE = 0.8
@@ -90,19 +90,21 @@ class Watch:
                 return
 
 
-class Attempt:
-    def __init__(self, batch: Batch, jobs: ArrowJobs, encoder: Encoder, task: SendTask, errand: dict[str, Any]) -> None:
+class Sending:
+    """The job of one attempt."""
+
+    def __init__(self, batch: Batch, jobs: ArrowJobs, encoder: Encoder, task: SendTask, attempt: Attempt) -> None:
         self._batch = batch
         self._jobs = jobs
-        self._encoder = encoder.on(errand)
+        self._encoder = encoder.on(attempt)
         self._task = task
         # A stateful batch keeps its partitions: its state stores are bound to them.
         self._whole = batch.plan.small() and not batch.plan.stateful
-        self._errand = {**errand, "whole": self._whole}
+        self._attempt = replace(attempt, whole=self._whole)
 
     def run(self, watch: Watch) -> Report:
         """Runs the job and checks that it adds up. Raises what made it fail, or `AttemptAborted`."""
-        with watch, given(self._batch.df.sparkSession, self._errand):
+        with watch, given(self._batch.df.sparkSession, self._attempt):
             try:
                 rows = self._sent().collect()
             except Exception as error:
@@ -119,7 +121,7 @@ class Attempt:
             return df  # one task of the source reads all of it, and sends it, too (`FusedSend`)
         if self._whole:
             sender = replace(self._task, encoder=replace(self._encoder, spool=None, whole=True))
-            return self._jobs.map(df.coalesce(1), OnErrand(sender), BLOB_SCHEMA)
+            return self._jobs.map(df.coalesce(1), OfAttempt(sender), BLOB_SCHEMA)
         blobs = df if self._batch.encoded else self._jobs.map(df, self._encoder, BLOB_SCHEMA)
         placed = blobs.repartitionById(self._encoder.targets.slots, "slot")
-        return self._jobs.map(placed, OnErrand(self._task), BLOB_SCHEMA)
+        return self._jobs.map(placed, OfAttempt(self._task), BLOB_SCHEMA)

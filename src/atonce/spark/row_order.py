@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from atonce.connectors.sql.options import TableOptions
 from atonce.errors import UsageError
 
 _ONE_TO_ONE = frozenset(
@@ -85,10 +84,6 @@ _Tree = tuple[Any, ...]
 """An expression without its names: (class, what tells it apart, children …)."""
 
 
-def needs_order(sink: object) -> bool:
-    return isinstance(sink, TableOptions) and sink.mode == "upsert" and not sink.orders
-
-
 def of_stream(df: Any, keys: Sequence[str]) -> RowOrder:
     """Of a streaming DataFrame that has not been started."""
     analyzed = df._jdf.queryExecution().analyzed()
@@ -103,9 +98,9 @@ def of_batch(df: Any, keys: Sequence[str]) -> RowOrder:
     return _judged(plan, keys, _plan_of_query(df.sparkSession))
 
 
-def refuse_without_order(sink: TableOptions, table: str, ordered: bool, df: Any) -> None:
+def refuse_without_order(keys: Sequence[str], table: str, ordered: bool, df: Any) -> None:
     """`UsageError`, before anything starts, when nothing says which row of a key is the last."""
-    reason = why_not(of_stream(df, sink.keys), ordered)
+    reason = why_not(of_stream(df, keys), ordered)
     if reason is not None:
         raise UsageError(refusal(table, reason))
 
