@@ -7,6 +7,8 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import pytest
+
 MINE = """\
 from kafka import KafkaConsumer, KafkaProducer
 
@@ -86,6 +88,14 @@ def test_settings_of_the_broker_come_from_an_overridden_fixture(scratch: Path) -
 
 def test_tests_of_a_user_get_a_database(scratch: Path) -> None:
     (scratch / "test_mine.py").write_text(POSTGRES)
+    assert "1 passed" in session(scratch)
+
+
+@pytest.mark.soak
+def test_tests_of_a_user_get_apache_kafka(scratch: Path) -> None:
+    (scratch / "test_mine.py").write_text(
+        MINE.replace("atonce_broker", "atonce_kafka").partition("\n\n\ndef test_next")[0]
+    )
     assert "1 passed" in session(scratch)
 
 
