@@ -35,8 +35,8 @@ def atonce_broker(atonce_broker_settings: Mapping[str, object]) -> Iterator[Brok
 
 @pytest.fixture(scope="session")
 def atonce_kafka() -> Iterator[ApacheKafka]:
-    """Apache Kafka, one node; needs Java. Its jars are fetched once."""
-    with testing.ApacheKafka() as kafka:
+    """Apache Kafka, one node, with Kafka's own default of making topics on first use. Its jars are fetched once."""
+    with testing.ApacheKafka(settings={"auto.create.topics.enable": "true"}) as kafka:
         yield kafka
 
 
