@@ -32,9 +32,9 @@ from atonce.delivery.run import Job, Run
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
-from atonce.spark.determinism import refuse_unproven
 from atonce.spark.engine import SparkEngine
-from atonce.spark.plan import ARROW_SCHEMA, Planner, Transform
+from atonce.spark.planning.determinism import refuse_unproven
+from atonce.spark.planning.planner import ARROW_SCHEMA, Planner, Transform
 from atonce.spark.session import session
 
 if TYPE_CHECKING:  # what a user's type checker is told; nothing of it is imported at run time

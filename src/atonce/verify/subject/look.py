@@ -14,8 +14,8 @@ import pyarrow.parquet as parquet
 from atonce.connectors.files.source import Files
 from atonce.connectors.kafka.topic import Kafka
 from atonce.delivery.abilities import as_source
+from atonce.spark.planning.statefulness import default_mode, is_stateful
 from atonce.spark.session import session
-from atonce.spark.statefulness import default_mode, is_stateful
 
 
 def look(pipeline: Any, rows: Path, result: Path) -> dict[str, Any]:

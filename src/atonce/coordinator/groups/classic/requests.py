@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.decision import Deferred
-from atonce.coordinator.groups.classic import ClassicGroup, ClassicMember
-from atonce.coordinator.groups.classic_rebalance import ClassicRebalance, JoinAnswer, SyncAnswer, joined
+from atonce.coordinator.groups.classic.group import ClassicGroup, ClassicMember
+from atonce.coordinator.groups.classic.rebalance import ClassicRebalance, JoinAnswer, SyncAnswer, joined
 from atonce.coordinator.groups.config import GroupConfig
 from atonce.coordinator.groups.records import GroupRecord
 from atonce.coordinator.groups.states import ClassicState

@@ -11,8 +11,8 @@ from kio.schema.errors import ErrorCode
 from atonce.coordinator.decision import Topics
 from atonce.coordinator.groups.assignors import ASSIGNORS, Candidate
 from atonce.coordinator.groups.config import GroupConfig
-from atonce.coordinator.groups.consumer import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, ConsumerGroup, metadata_hash
-from atonce.coordinator.groups.consumer_records import (
+from atonce.coordinator.groups.consumer.group import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, ConsumerGroup, metadata_hash
+from atonce.coordinator.groups.consumer.records import (
     Assignment,
     ConsumerGroupEpoch,
     ConsumerMemberRecord,

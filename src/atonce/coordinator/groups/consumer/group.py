@@ -13,7 +13,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.decision import Topics
-from atonce.coordinator.groups.consumer_records import (
+from atonce.coordinator.groups.consumer.records import (
     Assignment,
     ConsumerGroupEpoch,
     ConsumerMemberRecord,

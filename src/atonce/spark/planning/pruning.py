@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atonce.spark.statefulness import nodes
+from atonce.spark.planning.statefulness import nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from atonce.errors import GuaranteeRefused
-from atonce.spark.statefulness import keeps_state, nodes
+from atonce.spark.planning.statefulness import keeps_state, nodes
 
 _FUNCTIONS = re.compile(r"Python\w+|Scala(?:UDF|UDAF|Aggregator)|V2Aggregator|ApplyFunctionExpression|Hive\w+")
 _TYPED = frozenset(["MapPartitions", "MapElements", "TypedFilter", "AppendColumns", "MapGroups", "CoGroup"])

@@ -7,8 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from atonce.spark.expressions import ARROW, FUNCTIONS, Call, Column, Columnar, Constant, Expression, Filter, Project
-from atonce.spark.pruning import unstarted
+from atonce.spark.planning.expressions import (
+    ARROW,
+    FUNCTIONS,
+    Call,
+    Column,
+    Columnar,
+    Constant,
+    Expression,
+    Filter,
+    Project,
+)
+from atonce.spark.planning.pruning import unstarted
 from atonce.spark.task_errors import in_words
 
 _COMPARED = frozenset(["EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"])

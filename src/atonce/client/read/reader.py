@@ -27,11 +27,11 @@ from atonce.client.errors import (
     TryAgain,
     error_for,
 )
-from atonce.client.fetch_request import MAX_WAIT_MS, Question, answered
 from atonce.client.identity import Identity
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, epoch_ends, isolation_level, list_offsets
-from atonce.client.proof import WAIT_MS, Proof
-from atonce.client.ranges import Wanted
+from atonce.client.read.proof import WAIT_MS, Proof
+from atonce.client.read.ranges import Wanted
+from atonce.client.read.request import MAX_WAIT_MS, Question, answered
 from atonce.client.retry import retry
 from atonce.client.wire import Wire
 from atonce.errors import DataLossError

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from atonce.client.cluster import Cluster
-from atonce.client.ranges import Account, Wanted, as_wanted
-from atonce.client.reader import DEFAULT_MAX_BYTES, NO_PROGRESS_MS, Reader
+from atonce.client.read.ranges import Account, Wanted, as_wanted
+from atonce.client.read.reader import DEFAULT_MAX_BYTES, NO_PROGRESS_MS, Reader
 from atonce.records.columns import decode
 from atonce.records.headers import HEADERS
 from atonce.records.tally import tally

@@ -6,8 +6,8 @@ from kafka.protocol.consumer import FetchRequest
 
 from atonce.client.cluster import Cluster
 from atonce.client.errors import is_retriable
-from atonce.client.fetch_request import Question, answered
 from atonce.client.offsets import TopicPartition, isolation_level
+from atonce.client.read.request import Question, answered
 from atonce.errors import AtOnceError
 from atonce.records.columns import BASE_OFFSET, LAST_OFFSET, locate
 

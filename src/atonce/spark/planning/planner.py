@@ -15,10 +15,10 @@ from atonce.delivery.contract import OpenSink, Sink, Source
 from atonce.delivery.engine import Placement
 from atonce.guarantee import Guarantee
 from atonce.spark.arrow_job import column, map_in_arrow
-from atonce.spark.columnar_plan import NotColumnar, on_columns
-from atonce.spark.determinism import surely_stateless, unproven
-from atonce.spark.pruning import Pick, unstarted, used_columns
-from atonce.spark.row_order import RowOrder, of_stream, refuse_without_order
+from atonce.spark.planning.columnar_plan import NotColumnar, on_columns
+from atonce.spark.planning.determinism import surely_stateless, unproven
+from atonce.spark.planning.pruning import Pick, unstarted, used_columns
+from atonce.spark.planning.row_order import RowOrder, of_stream, refuse_without_order
 from atonce.spark.task_errors import in_words
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from atonce.client.cluster import Cluster
 from atonce.client.offsets import TopicPartition, earliest_local
-from atonce.client.ranges import Wanted
+from atonce.client.read.ranges import Wanted
 
 EMPTY_FETCHES = 3
 WAIT_MS = 100
