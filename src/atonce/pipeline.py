@@ -38,7 +38,7 @@ from atonce.spark.planning.planner import ARROW_SCHEMA, Planner, Transform
 from atonce.spark.session import session
 
 if TYPE_CHECKING:  # what a user's type checker is told; nothing of it is imported at run time
-    from atonce.spark.plan import DataFrame, StreamingQuery
+    from atonce.spark.planning.planner import DataFrame, StreamingQuery
     from atonce.verify import Options as VerifyOptions
     from atonce.verify import Verdict as Verified
 
