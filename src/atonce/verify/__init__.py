@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from atonce.verify.harness import Harness
+    from atonce.verify.ground.harness import Harness
     from atonce.verify.results import Verdict as Verdict
     from atonce.verify.scene import Limits
     from atonce.verify.session import Tell
