@@ -40,6 +40,8 @@ def read(
     slices: tuple[FileSlice, ...] = ()
     aborted: tuple[tuple[int, int], ...] = ()
     found = _find(segments, offset) if offset < upper else None
+    if found is not None:
+        _check_place(segments[found[0]], found[1], found[2], offset, state.cleaned_offset)
     if found is not None and found[2].base_offset < upper:
         index, position, header = found
         segment = segments[index]
@@ -104,6 +106,12 @@ def _find(segments: Sequence[Segment], offset: int) -> tuple[int, int, BatchHead
             return index, *found
         index += 1
     return None
+
+
+def _check_place(segment: Segment, position: int, header: BatchHeader, offset: int, cleaned_offset: int) -> None:
+    """No checksum covers a base offset: where nothing was cleaned, the batch that is found holds the offset."""
+    if header.base_offset > max(offset, segment.base_offset) and segment.base_offset >= cleaned_offset:
+        raise segment.damaged(position, f"a batch at offset {header.base_offset} where {offset} comes next")
 
 
 def _end_position(segment: Segment, upper: int, end: RecoveryPoint, flushed: RecoveryPoint) -> int:
