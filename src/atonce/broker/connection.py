@@ -50,6 +50,8 @@ _FETCH = 1
 _MOST_UNANSWERED = 128
 # Requests held of somebody who has not logged in yet.
 _STRANGERS_REQUESTS = 4
+# A connection on which something happened within this time is not let go for a newcomer.
+_IN_USE_S = 1.0
 # Above this, the next request of the connection waits until the client has read more of its answers.
 _UNSENT_BYTES = 4 * 1024 * 1024
 
@@ -274,6 +276,19 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     turn_out = _refuse
+
+    def how_idle(self, now: float) -> tuple[int, float] | None:
+        """The smaller the less it will be missed; None if it is in use.
+
+        Those that never said anything come first, then those that wait for nothing, then those that wait for records.
+        """
+        if now - self.last_active < _IN_USE_S or self.closing:
+            return None
+        if self._first:
+            return 0, self.last_active
+        if not self._busy and not self._answers and not self._frames:
+            return 1, self.last_active
+        return (2, self.last_active) if self._only_reads and not self._answers else None
 
     def sweep(self, now: float) -> None:
         """Called every second or so: close what has been quiet, or half sent, for too long."""

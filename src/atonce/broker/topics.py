@@ -276,10 +276,18 @@ class Topics:
             self._publish(topic)
             done[topic.name] = topic
 
-    async def add_partitions(self, topic: Topic, count: int) -> None:
+    async def add_partitions(self, topic: Topic, until: int) -> None:
+        """Grow to so many; another request may have done so while this one waited."""
         async with self._changes:
-            self.check_room(count)
+            self._check_there(topic)
             have = len(topic.partitions)
+            count = until - have
+            if count <= 0:
+                raise TopicRefused(
+                    ErrorCode.invalid_partitions,
+                    f"The topic {topic.name} currently has {have} partition(s); {until} would not be an increase.",
+                )
+            self.check_room(count)
             (logs,) = await self._in_thread(self._open_new, [(topic, have, count)])
             more = [self._make_partition(topic.name, have + i, log) for i, log in enumerate(logs)]
             grown = Topic(topic.name, topic.topic_id, topic.overrides, [*topic.partitions, *more])
@@ -321,13 +329,48 @@ class Topics:
                     await partition.settle()
         await self._in_thread(self._discard, [partition for topic in going for partition in topic.partitions])
 
-    async def alter(self, topic: Topic, overrides: Mapping[str, str | None]) -> None:
-        """Replace a topic's own settings."""
-        checked = checked_topic_settings(overrides)
-        async with self._changes:
-            altered = Topic(topic.name, topic.topic_id, checked, topic.partitions)
-            await self._in_thread(self._save_list, [altered])
-            topic.overrides = checked
+    async def alter_many(
+        self, wanted: Sequence[tuple[Topic, Callable[[], Mapping[str, str | None]]]]
+    ) -> list[AtOnceError | OSError | None]:
+        """Replace topics' own settings by what each function says when its turn has come; None, or why it was not done.
+
+        Many at once share the cost of the list. A topic that is named twice sees its own first change.
+        """
+        done: list[AtOnceError | OSError | None] = []
+        while len(done) < len(wanted):
+            async with self._changes:
+                done += await self._alter_some(wanted[len(done) : len(done) + _AT_ONCE])
+        return done
+
+    async def _alter_some(
+        self, wanted: Sequence[tuple[Topic, Callable[[], Mapping[str, str | None]]]]
+    ) -> list[AtOnceError | OSError | None]:
+        done: list[AtOnceError | OSError | None] = []
+        altered: dict[str, Topic] = {}
+        for topic, values in wanted:
+            if topic.name in altered:
+                break  # what it is then depends on this change, which must be in force first
+            try:
+                self._check_there(topic)
+                altered[topic.name] = Topic(
+                    topic.name, topic.topic_id, checked_topic_settings(values()), topic.partitions
+                )
+                done.append(None)
+            except AtOnceError as error:
+                done.append(error)
+        if altered:
+            try:
+                await self._in_thread(self._save_list, list(altered.values()))
+            except OSError as error:
+                return [one or error for one in done]
+            for name, changed in altered.items():
+                self._by_name[name].overrides = changed.overrides
+        return done
+
+    def _check_there(self, topic: Topic) -> None:
+        """It may have been deleted while its change waited: put on the list again, it would be missing at a start."""
+        if self._by_id.get(topic.topic_id) is not topic:
+            raise TopicRefused(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
 
     async def keep_broker_settings(self, values: Mapping[str, Any]) -> None:
         """Make the broker's dynamic settings durable, then put them in force."""
