@@ -10,7 +10,9 @@ from atonce.log.recovery_point import RecoveryPoint
 from atonce.log.results import FileSlice, Isolation, ReadResult, TimestampOffset
 from atonce.log.segment import Segment
 from atonce.log.state import LogState
-from atonce.records.batch import BatchHeader
+from atonce.log.validation import most_unpacked
+from atonce.records.batch import BatchHeader, InvalidBatch
+from atonce.records.compression import DecompressionFailed
 from atonce.records.record import Record, iter_records
 
 
@@ -75,7 +77,7 @@ def offset_for_timestamp(state: LogState, timestamp_ms: int) -> TimestampOffset 
         floor = segment.base_offset + segment.loaded_indexes().floor_offset(timestamp_ms)
         for position, header in _batches_from(segment, max(floor, start)):
             if header.max_timestamp >= timestamp_ms and header.last_offset >= start:
-                for record in _records(segment, position, header):
+                for record in _records(state, segment, position, header):
                     if record.timestamp_ms >= timestamp_ms and record.offset >= start:
                         return TimestampOffset(record.timestamp_ms, record.offset, state.epochs.epoch_of(record.offset))
     return None
@@ -91,7 +93,7 @@ def max_timestamp(state: LogState) -> TimestampOffset | None:
         return None
     for position, header in _batches_from(best, best.base_offset + best.loaded_indexes().max_timestamp_offset):
         if header.max_timestamp == best.max_timestamp:
-            for record in _records(best, position, header):
+            for record in _records(state, best, position, header):
                 if record.timestamp_ms == best.max_timestamp and record.offset >= start:
                     return TimestampOffset(record.timestamp_ms, record.offset, state.epochs.epoch_of(record.offset))
     return None
@@ -160,5 +162,10 @@ def _batches_from(segment: Segment, offset: int) -> Iterator[tuple[int, BatchHea
     return segment.walk(found[0]) if found is not None else iter(())
 
 
-def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
-    return iter_records(segment.read_batch(position, header)) if header.record_count else iter(())
+def _records(state: LogState, segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
+    """One by one; what cannot be unpacked counts as one record with the batch's time, at its first offset."""
+    if header.record_count:
+        try:
+            yield from iter_records(segment.read_batch(position, header), limit=most_unpacked(state.config))
+        except (InvalidBatch, DecompressionFailed):
+            yield Record(header.base_offset, header.max_timestamp, None, None, ())

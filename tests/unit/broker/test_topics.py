@@ -18,6 +18,7 @@ from atonce.errors import CorruptLogError
 from atonce.log.config import LogConfig
 from atonce.log.partition_log import PartitionLog
 from atonce.log.storage import DiskStorage
+from atonce.records.record import build_batch
 
 
 class Crash(BaseException):
@@ -218,5 +219,25 @@ def test_two_requests_for_four_partitions_make_four(scratch: Path) -> None:
         one = await made.create("a", 1, {})
         done = await asyncio.gather(made.add_partitions(one, 4), made.add_partitions(one, 4), return_exceptions=True)
         assert len(one.partitions) == 4 and sum(isinstance(each, TopicRefused) for each in done) == 1
+
+    run(body)
+
+
+def test_a_topic_made_again_has_files_of_its_own_whoever_still_holds_the_old_ones(scratch: Path) -> None:
+    """A fetch that is on its way holds the old log: the new one must not go offline because of it."""
+
+    async def body(pool: ThreadPoolExecutor) -> None:
+        made = topics(scratch, pool)
+        old = (await made.create("a", 1, {})).partitions[0].log
+        old.append(build_batch([(None, b"old")], timestamp_ms=0))
+        old.flush()
+        held = old.read(0, 1000)
+        await made.delete_many(made.all())
+        new = (await made.create("a", 1, {})).partitions[0].log
+        assert new.append(build_batch([(None, b"new")], timestamp_ms=0)).base_offset == 0
+        assert new.flush() == 1 and not new.is_offline
+        assert b"new" in new.read(0, 1000).read() and b"old" in held.read()
+        made.close()
+        assert topics(scratch, pool).partitions()[0].log.log_end_offset == 1
 
     run(body)
