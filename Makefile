@@ -41,7 +41,7 @@ soak:
 
 bench: setup
 	@echo "• running the benchmarks: broker, copy, latency, price, postgres, growth"
-	@for what in broker copy latency price postgres growth; do $(BIN)/atonce bench $$what || exit 1; done
+	@for what in broker copy latency price postgres growth; do $(BIN)/python -m bench $$what || exit 1; done
 
 docs: setup
 	@echo "• regenerating docs/reference, docs/pictures, the tables of docs/broker.md and the file map of ARCHITECTURE.md"

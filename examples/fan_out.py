@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import atonce
-from atonce.engine.session import session
+from atonce.spark.session import session
 
 ORDERS = 300
 

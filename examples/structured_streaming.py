@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import atonce
-from atonce.engine.session import session
+from atonce.spark.session import session
 
 ROWS = 200
 

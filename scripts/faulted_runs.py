@@ -18,8 +18,8 @@ from pathlib import Path
 
 from atonce.cli.run import pipeline_named
 from atonce.guarantee import Guarantee
-from atonce.verify.report_json import as_text
-from atonce.verify.report_terminal import summary
+from atonce.verify.report.json import as_text
+from atonce.verify.report.terminal import summary
 from atonce.verify.results import Result
 from atonce.verify.select import chosen
 from atonce.verify.session import Options, verify_levels

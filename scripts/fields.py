@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from atonce.client.topic import SINK_ONLY, SOURCE_ONLY
+from atonce.connectors.kafka.topic import SINK_ONLY, SOURCE_ONLY
 
 
 @dataclass(frozen=True, slots=True)

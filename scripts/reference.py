@@ -61,7 +61,8 @@ def pipeline_file() -> str:
 
 
 def source_options() -> str:
-    from atonce.engine import source, source_options
+    from atonce.connectors.kafka.read import options as source_options
+    from atonce.connectors.kafka.read import stream as source
 
     rows = [
         '# `spark.readStream.format("atonce")`',
@@ -120,7 +121,7 @@ def python() -> str:
 
 def metrics() -> str:
     from atonce.broker.metrics import Metrics
-    from atonce.engine.metrics import Numbers, _Collector
+    from atonce.delivery.metrics import Numbers, _Collector
 
     pipeline = [(family.name, family.type, family.documentation) for family in _Collector(Numbers("", "")).collect()]
     pipeline.append(("atonce_lag_records", "gauge", "Input records not dealt with yet; there as soon as it is known."))
@@ -159,7 +160,7 @@ def _client() -> list[str]:
 def _differences(doc: str) -> list[str]:
     found = re.search(r"Differences, all on purpose: (.*)\.", doc, re.DOTALL)
     if found is None:
-        raise SystemExit("engine/source_options.py no longer says how it differs from Spark's connector")
+        raise SystemExit("connectors/kafka/read/options.py no longer says how it differs from Spark's connector")
     return [" ".join(part.split()) for part in found[1].split(";")]
 
 

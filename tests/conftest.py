@@ -21,7 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def apache_kafka() -> Iterator[str]:
     """The servers of a one-node Apache Kafka."""
-    from atonce.apache.kafka import ApacheKafka
+    from atonce.local.servers.kafka import ApacheKafka
 
     with ApacheKafka() as kafka:
         yield kafka.servers
@@ -46,7 +46,7 @@ def kafka_servers(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A database on the project's own PostgreSQL instance."""
-    from atonce.local.postgres import PostgresServer
+    from atonce.local.servers.postgres import PostgresServer
 
     with PostgresServer() as server:
         yield server.url
@@ -55,7 +55,7 @@ def postgres_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
     """One Spark session for all tests of the process, as pipelines make theirs."""
-    from atonce.engine.session import session
+    from atonce.spark.session import session
 
     made = session(master="local[2]")
     yield made

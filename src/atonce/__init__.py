@@ -24,11 +24,11 @@ _WHERE = {
     "Broker": "atonce.broker.embedded",
     "Guarantee": "atonce.guarantee",
     "Pipeline": "atonce.pipeline",
-    "Kafka": "atonce.client.topic",
-    "Files": "atonce.sources.files",
-    "Table": "atonce.sources.table",
-    "Postgres": "atonce.sinks.postgres",
-    "SQLite": "atonce.sinks.sqlite",
+    "Kafka": "atonce.connectors.kafka.topic",
+    "Files": "atonce.connectors.files.source",
+    "Table": "atonce.connectors.sql.table",
+    "Postgres": "atonce.connectors.sql.postgres.sink",
+    "SQLite": "atonce.connectors.sql.sqlite.sink",
     "deliver": "atonce.pipeline",
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from atonce.client.topic import SINK_ONLY, SOURCE_ONLY
+from atonce.connectors.kafka.topic import SINK_ONLY, SOURCE_ONLY
 from atonce.errors import UsageError
 from atonce.local.secrets import has_reference, resolved
 from atonce.pipeline import ARROW_SCHEMA, Pipeline
@@ -37,14 +37,14 @@ KEYS = {
     "metrics": "`HOST:PORT` for metrics in Prometheus format; `--metrics` of the command line goes first.",
 }
 SOURCES = {
-    "kafka": "atonce.client.topic:Kafka",
-    "files": "atonce.sources.files:Files",
-    "table": "atonce.sources.table:Table",
+    "kafka": "atonce.connectors.kafka.topic:Kafka",
+    "files": "atonce.connectors.files.source:Files",
+    "table": "atonce.connectors.sql.table:Table",
 }
 SINKS = {
-    "kafka": "atonce.client.topic:Kafka",
-    "postgres": "atonce.sinks.postgres:Postgres",
-    "sqlite": "atonce.sinks.sqlite:SQLite",
+    "kafka": "atonce.connectors.kafka.topic:Kafka",
+    "postgres": "atonce.connectors.sql.postgres.sink:Postgres",
+    "sqlite": "atonce.connectors.sql.sqlite.sink:SQLite",
 }
 CONNECTOR_OPTIONS = (
     "maxOffsetsPerTrigger",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from atonce.connectors.sql.row_order import RowOrder, refusal, why_not
 from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, Verdict, strongest
-from atonce.sinks.row_order import RowOrder, refusal, why_not
 
 ORDER_WORDS = {
     Guarantee.NONE: "progress on a timer, output when it is ready: a crash may lose records, repeat them, or both",

@@ -15,26 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from atonce.client.same_cluster import same_cluster
-from atonce.client.topic import Kafka
-from atonce.engine.cautions import cautions, kafka_cautions
-from atonce.engine.columnar_plan import on_columns
-from atonce.engine.determinism import refuse_unproven, surely_stateless, unproven
-from atonce.engine.local_broker import broker_for
-from atonce.engine.observer import Observer, Silent
-from atonce.engine.pruning import Pick, unstarted, used_columns
-from atonce.engine.rewind import Rewind, rewind, target_positions
-from atonce.engine.run import Fused, Job, Run
-from atonce.engine.session import session
+from atonce.connectors.cautions import cautions, kafka_cautions
+from atonce.connectors.kafka.local_broker import broker_for
+from atonce.connectors.kafka.topic import Kafka
+from atonce.connectors.sql.options import TableOptions
+from atonce.connectors.sql.row_order import RowOrder, needs_order, of_stream, refuse_without_order
+from atonce.connectors.sql.sqlite.sink import SQLite
+from atonce.delivery.contract import OpenSink, Sink, Source
+from atonce.delivery.events import Observer, Silent
+from atonce.delivery.rewind import Rewind, rewind, target_positions
+from atonce.delivery.run import Fused, Job, Run
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
-from atonce.sinks.arrow_job import column, map_in_arrow
-from atonce.sinks.contract import OpenSink, Sink
-from atonce.sinks.row_order import RowOrder, needs_order, of_stream, refuse_without_order
-from atonce.sinks.sql_options import TableOptions
-from atonce.sinks.sqlite import SQLite
-from atonce.sinks.task_errors import in_words
-from atonce.sources.contract import Source
+from atonce.spark.arrow_job import column, map_in_arrow
+from atonce.spark.columnar_plan import on_columns
+from atonce.spark.determinism import refuse_unproven, surely_stateless, unproven
+from atonce.spark.pruning import Pick, unstarted, used_columns
+from atonce.spark.session import session
+from atonce.spark.task_errors import in_words
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 CHECKPOINTS = Path(".atonce/checkpoints")
@@ -64,7 +63,7 @@ class Pipeline:
     deterministic: bool = field(default=False, kw_only=True)
     """Your word that what feeds the pipeline's state always gives the same for the same input (functions, tables)."""
     observer: Observer = field(default_factory=Silent, kw_only=True, repr=False, compare=False)
-    """Told each step of every delivery (`atonce.engine.observer`)."""
+    """Told each step of every delivery (`atonce.delivery.events`)."""
     source: Any = field(default=None, kw_only=True)
     sink: Any = field(default=None, kw_only=True)
     mode: str | None = field(default=None, kw_only=True)
@@ -304,7 +303,7 @@ class Pipeline:
 
     def _fuse(self, spark: Any, sink: OpenSink, columns: bool) -> Fused:
         """The transform inside the source's tasks, and the sink's part with it where nothing comes between."""
-        from atonce.engine.source import fused
+        from atonce.connectors.kafka.read.stream import fused
 
         if self.arrow is None:
             return (self._on_columns(spark, sink) if columns else None) or self._pruned(spark)
@@ -313,7 +312,7 @@ class Pipeline:
 
     def _on_columns(self, spark: Any, sink: OpenSink) -> Fused | None:
         """The whole transform, and the sink's part with it; None where Spark's JVM must do it."""
-        from atonce.engine.source import source_schema
+        from atonce.connectors.kafka.read.stream import source_schema
 
         # What a batch needs is known only when its values are seen: levels that may record its progress before its
         # output is there have no way back by then.
@@ -334,7 +333,7 @@ class Pipeline:
 
     def _pruned(self, spark: Any) -> Fused:
         """Only the columns that SQL asks for. A user's function is not asked: it may do more than to be planned."""
-        from atonce.engine.source import fused, source_schema
+        from atonce.connectors.kafka.read.stream import fused, source_schema
 
         if not self.transforms or not all(isinstance(fn, str) for fn in self.transforms):
             return Fused()
@@ -382,7 +381,7 @@ class Pipeline:
 
     def _unstarted(self, source: Source, spark: Any) -> Any:
         """The transform over a stream that is never started: for its plan alone."""
-        from atonce.engine.source import source_schema
+        from atonce.connectors.kafka.read.stream import source_schema
 
         kafka = self.source if isinstance(self.source, Kafka) else None
         loaded = unstarted(spark, source_schema(kafka.headers)) if kafka else source.load(spark, None, {})
@@ -411,7 +410,7 @@ class Pipeline:
 
 def _with_sink(sink: OpenSink, transform: Callable[[Any], Any], schema: str) -> Fused | None:
     """A function on record batches and what its sink does with them, as one; None if this sink cannot."""
-    from atonce.engine.source import fused
+    from atonce.connectors.kafka.read.stream import fused
 
     by_sink = getattr(sink, "fused", None)
     found = by_sink(transform, schema) if by_sink is not None else None
@@ -425,7 +424,7 @@ class _Each:
     fn: Any
 
     def __call__(self, batches: Any) -> Iterator[Any]:
-        from atonce.sinks.arrow_transform import transformed
+        from atonce.spark.arrow_transform import transformed
 
         for batch in batches:
             yield from transformed(self.fn, batch)
@@ -446,7 +445,7 @@ def deliver(
     be compared, so the ledger keeps query id and batch id. `deterministic` is your word that what feeds the query's
     state always gives the same for the same input.
     """
-    from atonce.engine.foreign import ForeignDelivery
+    from atonce.spark.foreign import ForeignDelivery
 
     return ForeignDelivery(
         sink=as_sink(sink),
@@ -461,7 +460,7 @@ def deliver(
 
 def as_source(source: Any) -> Source:
     if isinstance(source, Kafka):
-        from atonce.sources.kafka import KafkaSource
+        from atonce.connectors.kafka.source import KafkaSource
 
         return KafkaSource(source)
     return source  # type: ignore[no-any-return]
@@ -469,7 +468,7 @@ def as_source(source: Any) -> Source:
 
 def as_sink(sink: Any) -> Sink:
     if isinstance(sink, Kafka):
-        from atonce.sinks.kafka import KafkaSink
+        from atonce.connectors.kafka.sink import KafkaSink
 
         return KafkaSink(sink)
     return sink  # type: ignore[no-any-return]

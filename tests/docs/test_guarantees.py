@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from atonce.guarantee import Guarantee
-from atonce.verify.faults import FAULTS
+from atonce.verify.faults.catalogue import FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "GUARANTEES.md").read_text()

@@ -64,9 +64,9 @@ def test_option_without_words_is_an_error(fields: ModuleType) -> None:
 
 
 def test_every_key_of_a_pipeline_file_is_there() -> None:
-    from atonce.client.topic import Kafka
     from atonce.config import CONNECTOR_OPTIONS, KEYS
-    from atonce.sinks.postgres import Postgres
+    from atonce.connectors.kafka.topic import Kafka
+    from atonce.connectors.sql.postgres.sink import Postgres
 
     text = (REFERENCE / "pipeline-file.md").read_text()
     keys = [*KEYS, *CONNECTOR_OPTIONS, *(f.name for kind in (Kafka, Postgres) for f in dataclasses.fields(kind))]
@@ -75,7 +75,7 @@ def test_every_key_of_a_pipeline_file_is_there() -> None:
 
 def test_every_option_of_the_source_is_there() -> None:
     from atonce.client.config import KNOWN, SPECIAL
-    from atonce.engine.source_options import OPTIONS, REFUSED, WITHOUT_MEANING
+    from atonce.connectors.kafka.read.options import OPTIONS, REFUSED, WITHOUT_MEANING
 
     text = (REFERENCE / "source-options.md").read_text()
     names = [*OPTIONS, *WITHOUT_MEANING, *(f"kafka.{name}" for name in (*KNOWN, *SPECIAL, *REFUSED))]

@@ -20,7 +20,7 @@ def no_epoch_fencing() -> None:
     """Whoever knows the producer id may write and end, whatever its epoch."""
     from kio.schema.errors import ErrorCode
 
-    from atonce.coordinator import transactions
+    from atonce.coordinator.transactions import transactions
     from atonce.log import appending, producer_state
 
     transactions._identity_error = lambda metadata, producer: ErrorCode.none
@@ -108,8 +108,8 @@ def lost_marker() -> None:
 
 
 def endtxn_without_epoch_check() -> None:
-    from atonce.coordinator import transactions
     from atonce.coordinator.decision import ProducerIdAndEpoch
+    from atonce.coordinator.transactions import transactions
 
     real = transactions.decide_end
 

@@ -11,11 +11,11 @@ import time
 from typing import Any
 
 from atonce.errors import AtOnceError
-from atonce.verify import cluster as wire
-from atonce.verify.batches import encode
-from atonce.verify.cluster import Cluster, milliseconds
-from atonce.verify.readers import CommittedReader
-from atonce.verify.schemas import nested
+from atonce.verify.audit.readers import CommittedReader
+from atonce.verify.wire import cluster as wire
+from atonce.verify.wire.batches import encode
+from atonce.verify.wire.cluster import Cluster, milliseconds
+from atonce.verify.wire.schemas import nested
 
 wire.VERSIONS.update(produce=12, txn_offset_commit=5, end_txn=5, init_producer_id=4)
 PASSING = {3, 5, 6, 7, 14, 15, 16, 19, 51, 56}

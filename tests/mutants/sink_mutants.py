@@ -1,4 +1,4 @@
-"""Sinks and ledgers with one thing wrong each. Run as a program, in the place of `atonce.verify.subject`.
+"""Sinks and ledgers with one thing wrong each. Run as a program, in the place of `atonce.verify.subject.worker`.
 
 `sink_mutants.py NAME ADDRESS TOKEN MASTER CONF`
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 def progress_outside_the_transaction() -> None:
     """The output is committed on its own, the progress after it."""
-    from atonce.sinks.sql_delivery import OpenSqlSink
+    from atonce.connectors.sql.delivery import OpenSqlSink
 
     def output_and_progress(self: Any, batch: Any, progress: Any) -> int | None:
         rows = self.output(batch)
@@ -29,8 +29,9 @@ def progress_outside_the_transaction() -> None:
 
 def batch_ids_only() -> None:
     """What was delivered is known by Spark's batch id alone, whatever checkpoint it comes from."""
-    from atonce.engine import delivery, resume
-    from atonce.ledger.rule import Decision
+    from atonce.delivery import deliver as delivery
+    from atonce.delivery import resume
+    from atonce.delivery.rule import Decision
 
     def decide(plan: Any, recorded: Any) -> Any:
         return Decision.SKIP if plan.batch_id <= recorded.batch_id else Decision.RUN
@@ -54,8 +55,8 @@ def second_attempt_writes() -> None:
     """The lease is granted to whoever asks, as often as they ask; a task's second partition has to wait for it."""
     import time
 
-    from atonce.ledger import progress
-    from atonce.sinks.kafka_lease import LeaseServer
+    from atonce.connectors.kafka.write.lease import LeaseServer
+    from atonce.delivery import progress
 
     progress.SMALL_BATCH_ROWS = 0  # the task that writes a whole batch asks only once
     real = LeaseServer._grant
@@ -71,7 +72,7 @@ def second_attempt_writes() -> None:
 
 
 def ledger_read_before_fencing() -> None:
-    from atonce.sinks.kafka_owner import Owner
+    from atonce.connectors.kafka.owner import Owner
 
     def claim(self: Any) -> Any:
         recorded = self.read()
@@ -88,8 +89,9 @@ def ledger_read_before_fencing() -> None:
 
 def batchs_end_only() -> None:
     """A batch that ends beyond the ledger runs, wherever it begins."""
-    from atonce.engine import delivery, resume
-    from atonce.ledger.rule import Decision
+    from atonce.delivery import deliver as delivery
+    from atonce.delivery import resume
+    from atonce.delivery.rule import Decision
 
     def decide(plan: Any, recorded: Any) -> Any:
         done = recorded.positions or {}
@@ -115,6 +117,6 @@ if __name__ == "__main__":
     name = sys.argv.pop(1)
     if name != "healthy":
         MUTANTS[name]()
-    from atonce.verify.subject import main
+    from atonce.verify.subject.worker import main
 
     main()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from atonce.guarantee import Guarantee
-from atonce.verify.allowed import Anomaly
+from atonce.verify.checks.allowed import Anomaly
 from atonce.verify.harness import Embedded
 from atonce.verify.results import State, Verdict
 from atonce.verify.session import Options, verify_command

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import atonce
-from atonce.verify.allowed import Anomaly
+from atonce.verify.checks.allowed import Anomaly
 from atonce.verify.results import State, Verdict
 from atonce.verify.session import Options, verify_pipeline
 

@@ -24,9 +24,9 @@ from atonce.broker.settings import Settings
 from atonce.broker.topics import INTERNAL, Topic, Topics
 from atonce.broker.users import Users
 from atonce.coordinator.decision import CONSUMER_OFFSETS, TRANSACTION_STATE, ProducerIdAndEpoch, TopicPartition
-from atonce.coordinator.groups import GroupConfig, GroupCoordinator
-from atonce.coordinator.states import TransactionState
-from atonce.coordinator.transactions import TransactionConfig, TransactionCoordinator
+from atonce.coordinator.groups.groups import GroupConfig, GroupCoordinator
+from atonce.coordinator.groups.states import TransactionState
+from atonce.coordinator.transactions.transactions import TransactionConfig, TransactionCoordinator
 from atonce.log.config import LogConfig
 from atonce.log.descriptors import Descriptors
 from atonce.log.errors import LogError

@@ -335,7 +335,7 @@ class Connection(asyncio.BufferedProtocol):
             raise
         except Exception:
             _log.exception("a request of %s failed in a way that it must not", self.address)
-            self._refuse("a fault of ours")
+            self._refuse("an internal error")
         finally:
             await self._finish()
 
@@ -445,7 +445,7 @@ class Connection(asyncio.BufferedProtocol):
             error = answer.exception()
             if error is not None:
                 _log.error("a request of %s failed in a way that it must not", self.address, exc_info=error)
-                self._refuse("a fault of ours")
+                self._refuse("an internal error")
                 continue
             result = answer.result()
             if result is not None:

@@ -17,7 +17,6 @@ from typing import Any, Protocol, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
-from atonce.coordinator import group_records, transaction_records
 from atonce.coordinator.decision import (
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,
@@ -31,10 +30,12 @@ from atonce.coordinator.decision import (
     TopicPartition,
     WriteMarkers,
 )
-from atonce.coordinator.groups import GroupCoordinator
+from atonce.coordinator.groups import records as group_records
+from atonce.coordinator.groups.groups import GroupCoordinator
 from atonce.coordinator.replaying import Replay
-from atonce.coordinator.transaction_end import EndTxnAnswer
-from atonce.coordinator.transactions import TransactionCoordinator
+from atonce.coordinator.transactions import records as transaction_records
+from atonce.coordinator.transactions.end import EndTxnAnswer
+from atonce.coordinator.transactions.transactions import TransactionCoordinator
 
 _log = logging.getLogger(__name__)
 

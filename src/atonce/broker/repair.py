@@ -17,13 +17,14 @@ from atonce.broker.address import DataLock
 from atonce.broker.coordination import replays
 from atonce.broker.journal import journal_batch
 from atonce.broker.topics import TOPIC_LIST, log_directory, read_list
-from atonce.coordinator import group_records, transaction_records
 from atonce.coordinator.decision import CONSUMER_OFFSETS, TRANSACTION_STATE, JournalBatch, JournalRecord
-from atonce.coordinator.group_records import GroupRecord, GroupSnapshot
-from atonce.coordinator.groups import GroupConfig, GroupCoordinator
+from atonce.coordinator.groups import records as group_records
+from atonce.coordinator.groups.groups import GroupConfig, GroupCoordinator
+from atonce.coordinator.groups.records import GroupRecord, GroupSnapshot
 from atonce.coordinator.replaying import Replay
-from atonce.coordinator.transaction_records import PRODUCER_IDS, ProducerIdsRecord, TransactionRecord
-from atonce.coordinator.transactions import TransactionConfig, TransactionCoordinator
+from atonce.coordinator.transactions import records as transaction_records
+from atonce.coordinator.transactions.records import PRODUCER_IDS, ProducerIdsRecord, TransactionRecord
+from atonce.coordinator.transactions.transactions import TransactionConfig, TransactionCoordinator
 from atonce.errors import CorruptLogError, UsageError
 from atonce.log.config import LogConfig
 from atonce.log.partition_log import PartitionLog

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from atonce.cli.foreground import announce, stay, stoppable
+from atonce.cli.parts.foreground import announce, stay, stoppable
 from atonce.errors import UsageError
 from atonce.local.child import ChildFailed
 
@@ -38,7 +38,7 @@ def cluster(
     memory: Annotated[str, typer.Option(help="Memory per worker, as Spark writes it.")] = "1g",
     listen: Annotated[str, typer.Option(help="HOST:PORT of the master; port 0 picks a free one.")] = "127.0.0.1:0",
 ) -> None:
-    from atonce.apache.spark_cluster import SparkCluster
+    from atonce.local.servers.spark_cluster import SparkCluster
 
     if not re.fullmatch(r"[1-9]\d*[kmgt]b?", memory.lower()):
         raise UsageError(f"--memory wants a size as Spark writes it, such as 512m or 2g, got {memory!r}")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atonce.cli.foreground import stoppable
-from atonce.cli.servers import ConfigOption, ServersOption, connected
+from atonce.cli.parts.foreground import stoppable
+from atonce.cli.parts.servers import ConfigOption, ServersOption, connected
 from atonce.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atonce.cli.foreground import stoppable
-from atonce.cli.screen import JsonOption, console, print_json
+from atonce.cli.parts.foreground import stoppable
+from atonce.cli.parts.screen import JsonOption, console, print_json
 from atonce.errors import UsageError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _show(results: Sequence[Result], html: Path | None) -> None:
         screen.print(f"  [bold]{result.guarantee.value}[/]: {WHY[result.guarantee]}", soft_wrap=True)
     for result in results:
         if not result.as_promised:
-            screen.print(f"[red]{result.guarantee.value} did not show what it must: this is a fault of ours[/red]")
+            screen.print(f"[red]{result.guarantee.value} did not show what it must: this is an internal error[/red]")
     screen.print(f"\n{BOUNDARY}\n")
     if html is not None:
         screen.print(f"Report page: {html}\n")

@@ -6,9 +6,9 @@ import sys
 
 import typer
 
-from atonce.cli.finding import Finding, note, problem
-from atonce.cli.screen import JsonOption, console, print_json
-from atonce.cli.servers import BROKER_DATA, ConfigOption, ServersOption, parse_config
+from atonce.cli.parts.finding import Finding, note, problem
+from atonce.cli.parts.screen import JsonOption, console, print_json
+from atonce.cli.parts.servers import BROKER_DATA, ConfigOption, ServersOption, parse_config
 from atonce.errors import EXIT_FAILED, UnreachableError
 
 HELP = """Check this machine and a Kafka cluster, and say what to do about each finding.
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(servers: ServersOption = None, json: JsonOption = False, config: ConfigOption = None) -> None:
-    from atonce.cli.doctor_machine import machine
+    from atonce.cli.parts.doctor_machine import machine
 
     findings: list[Finding] = []
     for finding in [*machine(), *_cluster(servers, config)]:
@@ -51,7 +51,7 @@ def doctor(servers: ServersOption = None, json: JsonOption = False, config: Conf
 
 def _cluster(servers: str | None, config: list[str] | None) -> list[Finding]:
     from atonce.broker.address import find_running
-    from atonce.cli.doctor_cluster import cluster_findings
+    from atonce.cli.parts.doctor_cluster import cluster_findings
     from atonce.client.cluster import Cluster
 
     chosen = servers or find_running(BROKER_DATA)

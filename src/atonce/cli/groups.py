@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from atonce.cli.screen import JsonOption, print_json, print_table
-from atonce.cli.servers import ConfigOption, ServersOption, connected
+from atonce.cli.parts.screen import JsonOption, print_json, print_table
+from atonce.cli.parts.servers import ConfigOption, ServersOption, connected
 from atonce.errors import UsageError
 
 HELP = """List consumer groups and describe their lag. A pipeline's group carries its name.
@@ -32,7 +32,7 @@ def list_(servers: ServersOption = None, json: JsonOption = False, config: Confi
 
     Example: atonce groups list --json
     """
-    from atonce.client import admin
+    from atonce.client.operate import admin
 
     with connected(servers, config) as cluster:
         found = [
@@ -53,8 +53,8 @@ def describe(group: str, servers: ServersOption = None, json: JsonOption = False
 
     Example: atonce groups describe orders
     """
-    from atonce.client import admin
-    from atonce.client.members import group_members
+    from atonce.client.operate import admin
+    from atonce.client.operate.members import group_members
 
     with connected(servers, config) as cluster:
         known = {each.group: each for each in admin.groups(cluster)}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from atonce.cli.foreground import announce, stay, stoppable
+from atonce.cli.parts.foreground import announce, stay, stoppable
 from atonce.errors import UsageError
 from atonce.local.child import ChildFailed
 
@@ -43,7 +43,7 @@ def kafka(
         list[str] | None, typer.Option("--set", help="A broker setting, KEY=VALUE. Can be repeated.")
     ] = None,
 ) -> None:
-    from atonce.apache.kafka import ApacheKafka
+    from atonce.local.servers.kafka import ApacheKafka
 
     with stoppable(), ApacheKafka(nodes=nodes, data=data, listen=listen, settings=parse_settings(settings)) as running:
         announce(running.servers)

@@ -35,7 +35,6 @@ COMMANDS = (
     "produce",
     "consume",
     "doctor",
-    "bench",
 )
 
 _INTERRUPTED = 130
@@ -114,8 +113,13 @@ def main() -> None:
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     first = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     _register(first)
+    run(app)
+
+
+def run(commands: typer.Typer) -> None:
+    """A mistake is one line and an exit code; a traceback only for who asks for it."""
     try:
-        app()
+        commands()
     except AtOnceError as error:
         print(f"atonce: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -133,7 +137,7 @@ def main() -> None:
             traceback.print_exc()
         print(
             f"atonce: unexpected {type(error).__name__}: {error}\n"
-            "This is a fault of ours. Set ATONCE_TRACEBACK=1 to see where it comes from.",
+            "This is an internal error. Set ATONCE_TRACEBACK=1 to see where it comes from.",
             file=sys.stderr,
         )
         sys.exit(EXIT_FAILED)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from atonce.cli.foreground import announce, stay, stoppable
+from atonce.cli.parts.foreground import announce, stay, stoppable
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +26,7 @@ def postgres(
       atonce postgres --data ./pgdata
     """
     from atonce.errors import AtOnceError
-    from atonce.local.postgres import PostgresServer
+    from atonce.local.servers.postgres import PostgresServer
 
     with stoppable(), PostgresServer(data.absolute() if data else None) as server:
         announce(server.url)

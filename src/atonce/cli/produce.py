@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atonce.cli.servers import ConfigOption, ServersOption, connected
+from atonce.cli.parts.servers import ConfigOption, ServersOption, connected
 from atonce.errors import AtOnceError, UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def produce(
 
 
 def _make(cluster: Cluster, topic: str, partitions: int) -> bool:
-    from atonce.client.admin import create_topic
+    from atonce.client.operate.admin import create_topic
 
     if cluster.topic(topic, refresh=True) is not None:
         return False

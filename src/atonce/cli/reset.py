@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from atonce.cli.parts.screen import confirm
 from atonce.cli.run import overridden, pipeline_named
-from atonce.cli.screen import confirm
 from atonce.errors import UsageError
 
 
@@ -33,7 +33,7 @@ def reset(
 
       atonce reset orders.yaml --to orders/0=5,orders/1=7 --yes
     """
-    from atonce.engine.rewind import Rewind
+    from atonce.delivery.rewind import Rewind
 
     chosen, _ = pipeline_named(pipeline or _where(name))
     chosen = overridden(chosen, None, servers, None)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atonce.cli.foreground import stoppable
-from atonce.cli.live import said, shown, starting
+from atonce.cli.parts.foreground import stoppable
+from atonce.cli.parts.live import said, shown, starting
 from atonce.errors import UsageError
 
 if TYPE_CHECKING:
-    from atonce.engine.metrics import Numbers
+    from atonce.delivery.metrics import Numbers
     from atonce.pipeline import Pipeline
 
 REMEMBERED = Path(".atonce/pipelines")
@@ -48,7 +48,7 @@ def run(
 
       atonce run shop.pipelines:orders --servers 127.0.0.1:9092 --metrics 127.0.0.1:9404
     """
-    from atonce.engine.metrics import Numbers, Several
+    from atonce.delivery.metrics import Numbers, Several
 
     # Lost connections are ours to tell; PySpark may give the root logger a handler that would show each of them.
     logging.getLogger("kafka").propagate = False
@@ -74,7 +74,7 @@ def run(
 
 
 def _served(numbers: Numbers, address: str) -> Any:
-    from atonce.engine.metrics import serve
+    from atonce.delivery.metrics import serve
 
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit():

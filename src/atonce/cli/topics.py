@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from atonce.cli.screen import JsonOption, confirm, print_json, print_table
-from atonce.cli.servers import ConfigOption, ServersOption, connected
+from atonce.cli.parts.screen import JsonOption, confirm, print_json, print_table
+from atonce.cli.parts.servers import ConfigOption, ServersOption, connected
 from atonce.errors import UsageError
 
 HELP = """List, describe, create and delete topics.
@@ -41,7 +41,7 @@ def list_(
 
     Example: atonce topics list --json
     """
-    from atonce.client import admin
+    from atonce.client.operate import admin
 
     with connected(servers, config) as cluster:
         found = admin.topics(cluster, internal=internal)
@@ -65,7 +65,7 @@ def describe(
 
     Example: atonce topics describe orders
     """
-    from atonce.client import admin
+    from atonce.client.operate import admin
 
     with connected(servers, config) as cluster:
         partitions = admin.describe_topic(cluster, topic)
@@ -96,7 +96,7 @@ def create(
     Example: atonce topics create orders --partitions 8 --set cleanup.policy=compact
     """
     from atonce.cli.kafka import parse_settings
-    from atonce.client import admin
+    from atonce.client.operate import admin
 
     with connected(servers, config) as cluster:
         made = admin.create_topic(
@@ -116,7 +116,7 @@ def delete(
 
     Example: atonce topics delete orders orders-out --yes
     """
-    from atonce.client import admin
+    from atonce.client.operate import admin
 
     with connected(servers, config) as cluster:
         missing = sorted(set(topics) - {each.name for each in admin.topics(cluster, internal=True)})

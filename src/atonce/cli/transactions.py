@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from atonce.cli.screen import JsonOption, confirm, print_json, print_table
-from atonce.cli.servers import ConfigOption, ServersOption, connected
+from atonce.cli.parts.screen import JsonOption, confirm, print_json, print_table
+from atonce.cli.parts.servers import ConfigOption, ServersOption, connected
 from atonce.errors import EXIT_FAILED, UsageError
 
 HELP = """See and repair transactions. A pipeline's transactional id is its name.
@@ -39,7 +39,7 @@ def list_(servers: ServersOption = None, json: JsonOption = False, config: Confi
 
     Example: atonce transactions list --json
     """
-    from atonce.client import hanging
+    from atonce.client.operate import hanging
 
     with connected(servers, config) as cluster:
         found = hanging.list_transactions(cluster)
@@ -58,7 +58,7 @@ def describe(
 
     Example: atonce transactions describe orders
     """
-    from atonce.client import hanging
+    from atonce.client.operate import hanging
 
     with connected(servers, config) as cluster:
         found = hanging.describe_transaction(cluster, transactional_id)
@@ -95,7 +95,7 @@ def find_hanging(
 
     Example: atonce transactions find-hanging --topic orders-out
     """
-    from atonce.client import hanging
+    from atonce.client.operate import hanging
 
     with connected(servers, config) as cluster:
         found = hanging.find_hanging(cluster, topic, older_than_ms=int(older_than * 1000))
@@ -125,7 +125,7 @@ def abort(
 
     Example: atonce transactions abort orders --yes
     """
-    from atonce.client import hanging
+    from atonce.client.operate import hanging
 
     if (transactional_id is None) == (topic is None):
         raise UsageError("abort wants either a TRANSACTIONAL_ID, or --topic, --partition and --start-offset")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atonce.cli.screen import JsonOption, confirm, print_json, print_table
-from atonce.cli.servers import BROKER_DATA
+from atonce.cli.parts.screen import JsonOption, confirm, print_json, print_table
+from atonce.cli.parts.servers import BROKER_DATA
 from atonce.errors import UsageError
 
 if TYPE_CHECKING:

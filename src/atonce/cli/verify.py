@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from atonce.cli import verify_words as words
+from atonce.cli.parts import verify_words as words
 from atonce.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def verify(
     """
     from rich.console import Console
 
-    from atonce.verify.report_terminal import print_list
+    from atonce.verify.report.terminal import print_list
     from atonce.verify.session import Options
 
     console = Console()
@@ -136,7 +136,7 @@ def _levels(matrix: bool, guarantee: str | None) -> list[Guarantee]:
 
 def _run(console: Console, subject: Subject, options: Options, runs: int) -> list[Verdict]:
     """With a live bar: one step for each fault, and one for the clean run."""
-    from atonce.verify.report_terminal import Live
+    from atonce.verify.report.terminal import Live
     from atonce.verify.select import chosen
 
     spark = getattr(subject, "func", None) is _pipeline
@@ -154,9 +154,9 @@ def _report(
     html_file: Path | None,
 ) -> int:
     """Prints and writes everything; the exit code."""
-    from atonce.verify.report_html import page
-    from atonce.verify.report_json import as_text
-    from atonce.verify.report_terminal import print_matrix, print_verdict
+    from atonce.verify.report.html import page
+    from atonce.verify.report.json import as_text
+    from atonce.verify.report.terminal import print_matrix, print_verdict
 
     if matrix:
         print_matrix(console, verdicts)

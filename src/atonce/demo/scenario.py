@@ -25,7 +25,7 @@ class Kill:
     """A moment to SIGKILL the pipeline at."""
 
     at: str
-    """A step of the delivery (engine/observer.py)."""
+    """A step of the delivery (delivery/events.py)."""
     words: str
     nth: int = 2
     after_timer: bool = False

@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from atonce.engine.observer import Event, Step
+from atonce.delivery.events import Event, Step
 from atonce.pipeline import Pipeline
 
 TABLE = "orders"
@@ -71,7 +71,7 @@ class Holder:
 
 
 def pipeline(task: Task) -> Pipeline:
-    from atonce.client.topic import Kafka
+    from atonce.connectors.kafka.topic import Kafka
 
     made = Pipeline(
         task.name,
@@ -83,14 +83,14 @@ def pipeline(task: Task) -> Pipeline:
         say=lambda _: None,
     )
     if not task.database:
-        from atonce.sources.files import Files
+        from atonce.connectors.files.source import Files
 
         return (
             made.read(Files(task.folder, format="text"))
             .transform("SELECT get_json_object(value, '$.order') AS key, value FROM input")
             .write(Kafka("orders", servers=task.servers, partitions=2))
         )
-    from atonce.sinks.sqlite import SQLite
+    from atonce.connectors.sql.sqlite.sink import SQLite
 
     limit: dict[str, Any] = {"maxOffsetsPerTrigger": str(ROWS_A_BATCH)}
     return (

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from atonce.verify.faults import Need
+from atonce.verify.faults.catalogue import Need
 
 
 class Harness(Protocol):
@@ -95,7 +95,7 @@ class Apache:
     kind = "apache"
 
     def __init__(self, nodes: int = 1) -> None:
-        from atonce.apache.kafka import ApacheKafka
+        from atonce.local.servers.kafka import ApacheKafka
 
         # Timed-out transactions are looked for every second instead of every ten, so that F19 and F26 end soon.
         self._kafka = ApacheKafka(

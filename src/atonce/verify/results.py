@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from atonce.guarantee import Guarantee
-from atonce.verify.allowed import BITES, Anomaly, strongest
-from atonce.verify.findings import Finding
-from atonce.verify.history import Mark
+from atonce.verify.checks.allowed import BITES, Anomaly, strongest
+from atonce.verify.checks.findings import Finding
+from atonce.verify.wire.history import Mark
 
 
 class State(StrEnum):

@@ -14,28 +14,28 @@ import psycopg
 
 from atonce.errors import AtOnceError, UsageError
 from atonce.guarantee import Guarantee
-from atonce.verify.allowed import ALLOWED
-from atonce.verify.audit import audit
-from atonce.verify.checks_oracle import Checked, Look, against_batch, against_input
-from atonce.verify.checks_output import Oracle, require_told_apart
-from atonce.verify.cluster import Cluster
-from atonce.verify.faults import Need
-from atonce.verify.feeds import Feed, FilesFeed, TableFeed, TopicFeed
-from atonce.verify.findings import Finding
+from atonce.verify.audit.audit import audit
+from atonce.verify.audit.identity import Out, identify
+from atonce.verify.audit.judge import judge, recovery_s
+from atonce.verify.audit.output import Table
+from atonce.verify.audit.readers import CommittedReader, Watch
+from atonce.verify.audit.table_watch import TableWatch
+from atonce.verify.checks.allowed import ALLOWED
+from atonce.verify.checks.findings import Finding
+from atonce.verify.checks.oracle import Checked, Look, against_batch, against_input
+from atonce.verify.checks.output import Oracle, require_told_apart
+from atonce.verify.faults.catalogue import Need
+from atonce.verify.faults.learn import Learned, learn
+from atonce.verify.faults.variants import Variant
 from atonce.verify.harness import Harness
-from atonce.verify.identity import Out, identify
-from atonce.verify.judge import judge, recovery_s
-from atonce.verify.learn import Learned, learn
-from atonce.verify.output import Table
-from atonce.verify.proxy import Proxy
-from atonce.verify.readers import CommittedReader, Watch
 from atonce.verify.results import Result, State
-from atonce.verify.rules import NotFired
-from atonce.verify.scenarios import Variant
 from atonce.verify.scene import Limits, Scene
-from atonce.verify.subject_contract import Names, Subject
-from atonce.verify.table_watch import TableWatch
-from atonce.verify.workload import Workload
+from atonce.verify.subject.contract import Names, Subject
+from atonce.verify.subject.feeds import Feed, FilesFeed, TableFeed, TopicFeed
+from atonce.verify.subject.workload import Workload
+from atonce.verify.wire.cluster import Cluster
+from atonce.verify.wire.proxy import Proxy
+from atonce.verify.wire.rules import NotFired
 
 
 @dataclass(slots=True, kw_only=True)

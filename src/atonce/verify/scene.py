@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from atonce.engine.observer import Step
+from atonce.delivery.events import Step
 from atonce.errors import AtOnceError
-from atonce.verify.cluster import Cluster
-from atonce.verify.faults import Fault, Need
-from atonce.verify.feeds import Feed
+from atonce.verify.audit.output import Table
+from atonce.verify.audit.readers import Watch
+from atonce.verify.audit.table_watch import TableWatch
+from atonce.verify.faults.catalogue import Fault, Need
 from atonce.verify.harness import Harness
-from atonce.verify.history import History
-from atonce.verify.output import Table
-from atonce.verify.proxy import Proxy
-from atonce.verify.readers import Watch
-from atonce.verify.rules import Action, NotFired, Rule
-from atonce.verify.subject_contract import Ending, Names, StepRule, Subject
-from atonce.verify.table_watch import TableWatch
-from atonce.verify.workload import Workload
+from atonce.verify.subject.contract import Ending, Names, StepRule, Subject
+from atonce.verify.subject.feeds import Feed
+from atonce.verify.subject.workload import Workload
+from atonce.verify.wire.cluster import Cluster
+from atonce.verify.wire.history import History
+from atonce.verify.wire.proxy import Proxy
+from atonce.verify.wire.rules import Action, NotFired, Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from atonce.errors import UsageError
-from atonce.verify.faults import FAULTS
-from atonce.verify.scenarios import VARIANTS, Variant
+from atonce.verify.faults.catalogue import FAULTS
+from atonce.verify.faults.variants import VARIANTS, Variant
 
 
 def chosen(words: str, *, spark: bool = False) -> tuple[list[Variant], frozenset[str]]:

@@ -18,21 +18,21 @@ from typing import Any
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import Guarantee
 from atonce.local.scratch import scratch_directory
-from atonce.verify.cluster import Cluster
-from atonce.verify.database import ScratchDatabase, ScratchTable
-from atonce.verify.faults import Need
+from atonce.verify.audit.database import ScratchDatabase, ScratchTable
+from atonce.verify.audit.output import CustomTable, SQLiteTable, Table, is_postgres, table_at
+from atonce.verify.faults.catalogue import Need
 from atonce.verify.harness import Apache, Embedded, External, Harness, Held
-from atonce.verify.output import CustomTable, SQLiteTable, Table, is_postgres, table_at
-from atonce.verify.proxy import Proxy
 from atonce.verify.results import Result, Verdict
 from atonce.verify.runner import Stage
 from atonce.verify.scene import Limits
 from atonce.verify.select import chosen
-from atonce.verify.subject_command import CommandSubject
-from atonce.verify.subject_contract import Names
-from atonce.verify.subject_pipeline import PipelineSubject
-from atonce.verify.subject_process import LAUNCHER
-from atonce.verify.workload import Workload, from_lines, generated, sampled
+from atonce.verify.subject.command import CommandSubject
+from atonce.verify.subject.contract import Names
+from atonce.verify.subject.pipeline import PipelineSubject
+from atonce.verify.subject.process import LAUNCHER
+from atonce.verify.subject.workload import Workload, from_lines, generated, sampled
+from atonce.verify.wire.cluster import Cluster
+from atonce.verify.wire.proxy import Proxy
 
 Tell = Callable[[str, Result | None], None]
 

@@ -19,8 +19,8 @@ def remote_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiered_kafka(remote_directory: Path) -> Iterator[str]:
     """The servers of an Apache Kafka with tiered storage, and with a cleaner that does not wait."""
-    from atonce.apache.kafka import ApacheKafka
-    from atonce.apache.pins import TIERED
+    from atonce.local.servers.kafka import ApacheKafka
+    from atonce.local.servers.pins import TIERED
 
     settings = {
         "remote.log.storage.system.enable": "true",

@@ -10,21 +10,21 @@ import pyarrow as pa
 import pytest
 from kafka.protocol.admin import AlterClientQuotasRequest
 
-from atonce.client import admin
 from atonce.client.cluster import Cluster
 from atonce.client.errors import raise_for
 from atonce.client.fetch import fetch_all
-from atonce.client.hanging import describe_transaction
-from atonce.client.members import group_members
 from atonce.client.offsets import LATEST, Committed, TopicPartition, commit, committed, epoch_ends, list_offsets
+from atonce.client.operate import admin
+from atonce.client.operate.hanging import describe_transaction
+from atonce.client.operate.members import group_members
 from atonce.client.produce import Sender, idempotent_producer
 from atonce.client.reader import Reader
 from atonce.client.transaction import Transaction
 from atonce.client.wire import Wire
 from atonce.records.encode import encode
-from atonce.verify.fabricate import throttled, without
-from atonce.verify.proxy import Proxy
-from atonce.verify.rules import Action, Rule
+from atonce.verify.wire.fabricate import throttled, without
+from atonce.verify.wire.proxy import Proxy
+from atonce.verify.wire.rules import Action, Rule
 from tests.contract.client.parts import blobs, fresh_name, fresh_topic
 
 

@@ -25,9 +25,9 @@ from atonce.client.reader import Reader
 from atonce.client.transaction import Transaction
 from atonce.records.columns import COUNT, locate
 from atonce.records.encode import encode
-from atonce.verify.fabricate import empty_fetch, without
-from atonce.verify.proxy import Proxy
-from atonce.verify.rules import Action, Rule
+from atonce.verify.wire.fabricate import empty_fetch, without
+from atonce.verify.wire.proxy import Proxy
+from atonce.verify.wire.rules import Action, Rule
 from tests.contract.client.parts import admin, blobs, eventually, fresh_name, fresh_topic
 
 

@@ -91,7 +91,7 @@ def test_a_commit_is_resolved_after_the_coordinator_was_killed(broker: Broker) -
 
 @pytest.mark.soak
 def test_a_leader_of_three_is_killed_while_we_write_and_read() -> None:
-    from atonce.apache.kafka import ApacheKafka
+    from atonce.local.servers.kafka import ApacheKafka
 
     with ApacheKafka(nodes=3) as kafka, Cluster(kafka.servers) as cluster:
         topic = fresh_name("topic")

@@ -10,16 +10,16 @@ import pytest
 
 from atonce.broker.embedded import Broker
 from atonce.client import identity, reader
-from atonce.client.admin import delete_topic
 from atonce.client.cluster import Cluster
 from atonce.client.fetch import fetch_all
 from atonce.client.offsets import LATEST, TopicPartition, epoch_ends, list_offsets, listed
+from atonce.client.operate.admin import delete_topic
 from atonce.client.produce import Sender
 from atonce.client.ranges import Account, Wanted
 from atonce.errors import DataLossError
-from atonce.verify.fabricate import failed_fetch
-from atonce.verify.proxy import Proxy
-from atonce.verify.rules import Action, Rule
+from atonce.verify.wire.fabricate import failed_fetch
+from atonce.verify.wire.proxy import Proxy
+from atonce.verify.wire.rules import Action, Rule
 from tests.contract.client.parts import admin, blobs, eventually, fresh_topic
 
 UNKNOWN_TOPIC_ID = 100
@@ -153,7 +153,7 @@ def test_a_log_that_ends_before_what_was_read_is_refused(scratch: Path, monkeypa
 
 @pytest.fixture(scope="module")
 def restartable() -> Iterator[object]:
-    from atonce.apache.kafka import ApacheKafka
+    from atonce.local.servers.kafka import ApacheKafka
 
     with ApacheKafka() as kafka:
         yield kafka
@@ -161,7 +161,7 @@ def restartable() -> Iterator[object]:
 
 def test_a_log_cut_and_refilled_is_refused_and_a_restart_is_not(restartable: object, scratch: Path) -> None:
     """A partition's files go back to an older copy, as after an unclean election; then it grows past the position."""
-    from atonce.apache.kafka import ApacheKafka
+    from atonce.local.servers.kafka import ApacheKafka
 
     assert isinstance(restartable, ApacheKafka)
     kafka, place = restartable, TopicPartition(fresh_topic(restartable.servers), 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import atonce
-from atonce.engine.observer import Event, Step
+from atonce.delivery.events import Event, Step
 
 
 @dataclass(frozen=True, slots=True)

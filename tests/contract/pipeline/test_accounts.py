@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 
 import atonce
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
-from atonce.engine.observer import Step
+from atonce.client.operate.admin import create_topic
+from atonce.delivery.events import Step
 from atonce.pipeline import COLUMNS
 from tests.contract.pipeline.parts import OUTPUTS, Watcher, produce
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 import atonce
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
-from atonce.engine.observer import Step
+from atonce.client.operate.admin import create_topic
+from atonce.delivery.events import Step
 from atonce.errors import RefusedError, UndeliverableRow
 from tests.contract.pipeline.parts import Watcher, produce
 

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 import atonce
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
+from atonce.client.operate.admin import create_topic
 from atonce.errors import UndeliverableRow
 from tests.contract.pipeline.parts import produce
 

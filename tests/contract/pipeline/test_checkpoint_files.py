@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from atonce.engine.checkpoint_manager import SETTING, quick_on_a_local_disk
-from atonce.engine.files import on_local_disk
+from atonce.spark.checkpoint.files import on_local_disk
+from atonce.spark.checkpoint.manager import SETTING, quick_on_a_local_disk
 
 HDFS = "hdfs://name-node.invalid:8020"
 

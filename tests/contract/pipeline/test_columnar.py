@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from atonce.client.fetch import SCHEMA as FETCHED
-from atonce.engine.columnar import FUNCTIONS, Call, Columnar, Give, Keep
-from atonce.engine.columnar_plan import on_columns
-from atonce.engine.source import source_schema
+from atonce.connectors.kafka.read.stream import source_schema
 from atonce.errors import NeedsRows
+from atonce.spark.columnar_plan import on_columns
+from atonce.spark.expressions import FUNCTIONS, Call, Columnar, Give, Keep
 
 BYTES = [
     *(None, b"", b"a", b"Hello, World", b"ABC xyz 123", b"{}", b"\x00\x7f", b"\t\n", b"'\"\\", b"%_", b"a" * 300),

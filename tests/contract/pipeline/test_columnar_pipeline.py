@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import Producer
 
 import atonce
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
-from atonce.engine.observer import Step
+from atonce.client.operate.admin import create_topic
+from atonce.delivery import progress
+from atonce.delivery.events import Step
 from atonce.guarantee import Guarantee
-from atonce.ledger import progress
 from tests.contract.pipeline.parts import OUTPUTS, Watcher
 
 PARTITIONS = 2

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import atonce
-from atonce.apache.kafka import ApacheKafka
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
+from atonce.client.operate.admin import create_topic
 from atonce.errors import DataLossError
+from atonce.local.servers.kafka import ApacheKafka
 from tests.contract.client.parts import eventually
 from tests.contract.pipeline.parts import OUTPUTS, Output, produce
 from tests.contract.pipeline.test_same_input import copier, delivered, running, values

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 import atonce
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
 from atonce.client.offsets import committed
-from atonce.engine.determinism import surely_stateless, unproven
-from atonce.engine.observer import Step
-from atonce.engine.pruning import unstarted
-from atonce.engine.source import source_schema
+from atonce.client.operate.admin import create_topic
+from atonce.connectors.kafka.read.stream import source_schema
+from atonce.delivery.events import Step
 from atonce.errors import GuaranteeRefused
+from atonce.spark.determinism import surely_stateless, unproven
+from atonce.spark.pruning import unstarted
 from tests.contract.pipeline.parts import Watcher, consume, produce, sqlite_output
 from tests.contract.pipeline.test_kafka_sink import dies_once
 from tests.contract.pipeline.test_ledger import Crash, crash
@@ -85,7 +85,7 @@ def test_random_values_come_from_one_computation_although_a_task_died(
     """Effectively once: every record, once. At most once: none of them twice."""
     before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "5")
-    monkeypatch.setattr("atonce.ledger.progress.SMALL_BATCH_ROWS", 0)
+    monkeypatch.setattr("atonce.delivery.progress.SMALL_BATCH_ROWS", 0)
     marker = scratch / "marker"
     dying = dies_once(marker)
     try:

@@ -11,19 +11,20 @@ from typing import Any
 import pytest
 
 import atonce
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
+from atonce.client.operate.admin import create_topic
 from atonce.client.transaction import Transaction
-from atonce.engine.observer import Event, Step
+from atonce.connectors.kafka import open as kafka_open
+from atonce.connectors.kafka.sink import KafkaSink
+from atonce.connectors.kafka.write import lease as kafka_lease
+from atonce.connectors.kafka.write.blobs import Encoder, Targets
+from atonce.connectors.kafka.write.lease import LeaseServer
+from atonce.connectors.kafka.write.send import SendTask
+from atonce.delivery import progress
+from atonce.delivery.contract import Identity
+from atonce.delivery.events import Event, Step
 from atonce.errors import AttemptAborted, InvariantError, RefusedError, ReplacedError, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
-from atonce.ledger import progress
-from atonce.sinks import kafka_lease, kafka_open
-from atonce.sinks.contract import Identity
-from atonce.sinks.kafka import KafkaSink
-from atonce.sinks.kafka_blobs import Encoder, Targets
-from atonce.sinks.kafka_lease import LeaseServer
-from atonce.sinks.kafka_send import SendTask
 from tests.contract.pipeline.parts import Watcher, consume, produce
 
 Make = Callable[..., atonce.Pipeline]
@@ -61,7 +62,7 @@ def dies_once(marker: Path) -> Callable[[Any], Any]:
     """A transform whose Python worker is killed in the middle of its second record batch, the first time."""
 
     def transform(df: Any) -> Any:
-        from atonce.sinks.arrow_job import map_in_arrow
+        from atonce.spark.arrow_job import map_in_arrow
 
         def rows(batches: Any) -> Any:
             import os
@@ -130,7 +131,7 @@ def test_driver_whose_transaction_timed_out_goes_on_with_a_new_one(copy: Make, e
 
 def slow(df: Any) -> Any:
     """About 2.4 s per sixty rows, in batches of ten."""
-    from atonce.sinks.arrow_job import map_in_arrow
+    from atonce.spark.arrow_job import map_in_arrow
 
     def rows(batches: Any) -> Any:
         import time

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import atonce
-from atonce.client.admin import create_topic, delete_topic
 from atonce.client.cluster import Cluster
 from atonce.client.offsets import Committed, TopicPartition, commit, committed
-from atonce.engine.observer import Event, Step
+from atonce.client.operate.admin import create_topic, delete_topic
+from atonce.delivery.events import Event, Step
 from atonce.errors import LedgerMismatch, UsageError
 from tests.contract.pipeline.parts import Watcher, consume, produce, sqlite_output
 

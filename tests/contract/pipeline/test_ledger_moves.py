@@ -16,11 +16,11 @@ import psycopg
 import pytest
 
 import atonce
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
 from atonce.client.offsets import commit, committed
-from atonce.engine import delivery
-from atonce.engine.observer import Event, Step
+from atonce.client.operate.admin import create_topic
+from atonce.delivery import deliver as delivery
+from atonce.delivery.events import Event, Step
 from atonce.errors import LedgerMismatch
 from tests.contract.pipeline.parts import consume, produce
 

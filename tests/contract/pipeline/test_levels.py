@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import atonce
-from atonce.client.admin import create_topic, group_lag
 from atonce.client.cluster import Cluster
+from atonce.client.operate.admin import create_topic, group_lag
 from atonce.guarantee import Guarantee
 from atonce.pipeline import COLUMNS
 from tests.contract.pipeline.parts import OUTPUTS, Output, produce

@@ -15,8 +15,8 @@ import atonce
 from atonce.broker.embedded import Broker
 from atonce.client.cluster import Cluster
 from atonce.client.offsets import committed
+from atonce.delivery.format import VERSION
 from atonce.errors import RefusedError
-from atonce.ledger.format import VERSION
 from tests.contract.pipeline.parts import Watcher, consume
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "ledgers"

@@ -13,23 +13,23 @@ import pytest
 
 import atonce
 from atonce.broker.embedded import Broker
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
-from atonce.coordinator.states import TransactionState
-from atonce.coordinator.transaction_records import TransactionMetadata, TransactionRecord, encode
-from atonce.engine.observer import Step
+from atonce.client.operate.admin import create_topic
+from atonce.connectors.kafka import open as kafka_open
+from atonce.coordinator.groups.states import TransactionState
+from atonce.coordinator.transactions.records import TransactionMetadata, TransactionRecord, encode
+from atonce.delivery.contract import Identity
+from atonce.delivery.events import Step
+from atonce.delivery.progress import Progress
 from atonce.errors import LedgerMismatch
 from atonce.guarantee import Guarantee
-from atonce.ledger.progress import Progress
 from atonce.log.config import LogConfig
 from atonce.log.partition_log import PartitionLog
 from atonce.log.results import AppendOrigin
 from atonce.log.storage import DiskStorage
 from atonce.records.record import build_batch
-from atonce.sinks import kafka_open
-from atonce.sinks.contract import Identity
-from atonce.verify.proxy import Proxy
-from atonce.verify.rules import Action, Rule
+from atonce.verify.wire.proxy import Proxy
+from atonce.verify.wire.rules import Action, Rule
 from tests.contract.pipeline.parts import Watcher, consume, produce
 
 COPY = "SELECT CAST(key AS STRING) AS key, CAST(value AS STRING) AS value FROM input"
@@ -99,7 +99,7 @@ def _journal(data: Path) -> PartitionLog:
 
 def _last(data: Path, name: str) -> TransactionMetadata:
     from atonce.coordinator.decision import JournalRecord
-    from atonce.coordinator.transaction_records import decode
+    from atonce.coordinator.transactions.records import decode
     from atonce.records.batch import iter_batches
     from atonce.records.record import iter_records
 

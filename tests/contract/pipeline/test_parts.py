@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import atonce
-from atonce.client.admin import create_topic, group_lag
 from atonce.client.cluster import Cluster
-from atonce.engine.observer import Event, Step
+from atonce.client.operate.admin import create_topic, group_lag
+from atonce.delivery.events import Event, Step
 from atonce.errors import LedgerMismatch
 from tests.contract.pipeline.parts import Watcher, consume, produce
 

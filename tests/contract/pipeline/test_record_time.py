@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import atonce
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
+from atonce.client.operate.admin import create_topic
 from atonce.errors import UndeliverableRow
 
 TIMES_MS = tuple(int(time.time()) * 1000 - ago for ago in (3_600_123, 86_400_456, 60_789))

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import atonce
-from atonce.client.admin import create_topic, delete_topic
 from atonce.client.cluster import Cluster
 from atonce.client.offsets import committed
-from atonce.engine.observer import Event, Step
+from atonce.client.operate.admin import create_topic, delete_topic
+from atonce.delivery.events import Event, Step
 from atonce.errors import RefusedError
 from tests.contract.client.parts import eventually
 from tests.contract.pipeline.parts import OUTPUTS, Output, Watcher, produce

@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import Producer
 
 import atonce
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
-from atonce.engine.pruning import unstarted
-from atonce.engine.source import source_schema
+from atonce.client.operate.admin import create_topic
+from atonce.connectors.kafka.read.stream import source_schema
+from atonce.connectors.sql.row_order import of_stream
 from atonce.errors import UsageError
-from atonce.sinks.row_order import of_stream
+from atonce.spark.pruning import unstarted
 
 BEGAN_MS = int(time.time()) // 60 * 60_000
 """All in one window, and young enough for the topic's retention."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import psycopg
 
+from atonce.connectors.sql.postgres.sink import Postgres
+from atonce.connectors.sql.sqlite.sink import SQLite
+from atonce.delivery.contract import Batch, Identity, unwatched
+from atonce.delivery.progress import Plan, Progress
 from atonce.guarantee import Guarantee
-from atonce.ledger.progress import Plan, Progress
-from atonce.sinks.contract import Batch, Identity, unwatched
-from atonce.sinks.postgres import Postgres
-from atonce.sinks.sqlite import SQLite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,13 @@ import psycopg
 import pytest
 
 import atonce
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
-from atonce.client.durability import forgetful
+from atonce.client.operate.admin import create_topic
+from atonce.client.operate.durability import forgetful
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee
 from atonce.local import file_systems
-from atonce.local.postgres import PostgresServer
+from atonce.local.servers.postgres import PostgresServer
 from tests.contract.sinks.database import Database
 
 
@@ -69,11 +69,11 @@ def test_sqlite_asks_what_its_file_stands_on(scratch: Path, monkeypatch: pytest.
     sink = atonce.SQLite(file, table="rows")
     assert file_systems.kind_of(scratch) != ""
     assert file_systems.kind_of("/proc/self") == "proc"
-    monkeypatch.setattr("atonce.sinks.sqlite.kind_of", lambda _: "nfs4")
+    monkeypatch.setattr("atonce.connectors.sql.sqlite.sink.kind_of", lambda _: "nfs4")
     with pytest.raises(UsageError, match=r"on a network file system \(nfs4\)"):
         sink.check()
     assert not file.exists(), "refused before anything is made"
-    monkeypatch.setattr("atonce.sinks.sqlite.kind_of", lambda _: "tmpfs")
+    monkeypatch.setattr("atonce.connectors.sql.sqlite.sink.kind_of", lambda _: "tmpfs")
     assert "gone with a reboot" in sink.durability(Guarantee.NONE)[0]
     with pytest.raises(UsageError, match="needs a file"):
         atonce.SQLite("file::memory:?cache=shared", table="rows")
@@ -111,7 +111,7 @@ def test_a_kafka_topic_that_may_forget_is_told(apache_kafka: str, embedded: str,
 
 
 def test_one_copy_in_sync_is_told_of_outputs_and_of_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    from atonce.client import admin
+    from atonce.client.operate import admin
 
     states = [
         admin.TopicState(name=name, partitions=1, replication=3, internal=False)

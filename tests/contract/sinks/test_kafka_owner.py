@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
 from atonce.client.offsets import Committed, TopicPartition, commit, committed
+from atonce.client.operate.admin import create_topic
+from atonce.connectors.kafka.ledger import KafkaLedger
+from atonce.connectors.kafka.owner import Owner
+from atonce.delivery.contract import Identity
+from atonce.delivery.progress import Cut, Progress
 from atonce.errors import LedgerMismatch, ReplacedError
 from atonce.guarantee import Guarantee
-from atonce.ledger.kafka import KafkaLedger
-from atonce.ledger.progress import Cut, Progress
-from atonce.sinks.contract import Identity
-from atonce.sinks.kafka_owner import Owner
 
 
 class Pipeline:

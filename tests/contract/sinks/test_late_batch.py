@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import atonce
+from atonce.connectors.kafka.sink import KafkaSink
+from atonce.delivery.contract import Identity
+from atonce.delivery.progress import Progress
 from atonce.errors import AtOnceError, RetriableError
-from atonce.ledger.progress import Progress
-from atonce.sinks.contract import Identity
-from atonce.sinks.kafka import KafkaSink
 from tests.contract.pipeline.parts import consume
 from tests.contract.sinks.database import Database, batch, identity, progress
 

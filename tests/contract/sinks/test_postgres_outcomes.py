@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from atonce.connectors.sql.postgres.sink import Postgres
 from atonce.errors import AttemptAborted, OutcomeUnknown, RetriableError
-from atonce.local.postgres import PostgresServer
-from atonce.sinks.postgres import Postgres
+from atonce.local.servers.postgres import PostgresServer
 from tests.contract.sinks.cutting_proxy import CuttingProxy
 from tests.contract.sinks.database import Database, batch, identity, progress
 

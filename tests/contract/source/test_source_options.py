@@ -7,8 +7,8 @@ import pickle
 import pytest
 
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition
-from atonce.engine.source_options import Bound, SourceOptions, parse
-from atonce.engine.source_plan import from_json_form, ids_in, to_json_form
+from atonce.connectors.kafka.read.options import Bound, SourceOptions, parse
+from atonce.connectors.kafka.read.plan import from_json_form, ids_in, to_json_form
 from atonce.errors import UsageError
 
 SERVERS = {"kafka.bootstrap.servers": "host:9092"}

@@ -10,8 +10,8 @@ from confluent_kafka.admin import NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from atonce.client.cluster import Cluster
-from atonce.engine import source_watch
-from atonce.engine.source import SCHEMA, AtOnceSource, BatchReader, StreamReader
+from atonce.connectors.kafka.read import watch as source_watch
+from atonce.connectors.kafka.read.stream import SCHEMA, AtOnceSource, BatchReader, StreamReader
 from atonce.errors import DataLossError, UsageError
 from tests.contract.client.parts import admin, eventually, fresh_topic
 from tests.contract.source.parts import fill

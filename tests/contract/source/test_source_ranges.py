@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atonce.client.offsets import TopicPartition
-from atonce.engine.source_ranges import TASK_ROWS, TASKS_KEPT, Range, cut, limited, packed, ranges
+from atonce.connectors.kafka.read.ranges import TASK_ROWS, TASKS_KEPT, Range, cut, limited, packed, ranges
 
 PLACES = st.dictionaries(
     st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 5)),

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.errors import AnalysisException
 
-from atonce.engine.source import fused
+from atonce.connectors.kafka.read.stream import fused
 from tests.contract.client.parts import fresh_topic
 from tests.contract.source.parts import batch, fill
 

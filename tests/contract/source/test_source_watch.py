@@ -14,8 +14,8 @@ from confluent_kafka.admin import NewTopic
 from atonce.broker.embedded import Broker
 from atonce.client import identity
 from atonce.client.cluster import Cluster
-from atonce.engine import source_watch
-from atonce.engine.source import StreamReader
+from atonce.connectors.kafka.read import watch as source_watch
+from atonce.connectors.kafka.read.stream import StreamReader
 from atonce.errors import DataLossError, UsageError
 from tests.contract.client.parts import admin, eventually, fresh_name, fresh_topic
 from tests.contract.source.parts import fill

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import atonce
-from atonce.engine.file_listing import State
-from atonce.engine.file_record import FOLDER, FileRecord
-from atonce.engine.files import LocalFiles
-from atonce.engine.metrics import Numbers, Several
-from atonce.engine.observer import Event, Step
+from atonce.connectors.files.listing import State
+from atonce.connectors.files.record import FOLDER, FileRecord
+from atonce.delivery.events import Event, Step
+from atonce.delivery.metrics import Numbers, Several
 from atonce.errors import DataLossError, UsageError
+from atonce.spark.checkpoint.files import LocalFiles
 
 WEEK_S = 7 * 24 * 3600
 NO_LOSS = ["at-least-once", "effectively-once"]
@@ -137,7 +137,7 @@ def test_levels_that_allow_loss_say_which_file_changed_and_go_on(inbox: Inbox, l
 def test_a_change_is_noticed_while_the_pipeline_runs_and_nothing_comes_in(
     inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("atonce.engine.file_watch._LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr("atonce.connectors.files.watch._LOOK_EVERY_S", 0.2)
     inbox.put("a.txt", "one\n", age_s=60)
     with inbox.pipeline().running() as run:
         delivered = threading.Event()

@@ -13,9 +13,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from atonce.connectors.files.source import Files
+from atonce.connectors.sql.table import Table
 from atonce.errors import UsageError
-from atonce.sources.files import Files
-from atonce.sources.table import Table
 
 
 def drain(source: Any, spark: Any, checkpoint: Path, start: Any = None) -> list[list[Any]]:

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 
 import atonce
+from atonce.connectors.sql.database import TableRef, refuse_another
+from atonce.connectors.sql.postgres.outbox import PostgresTable
+from atonce.connectors.sql.sqlite.outbox import SqliteTable
+from atonce.connectors.sql.table import Table
 from atonce.errors import LedgerMismatch, RefusedError, UsageError
-from atonce.local.postgres import PostgresServer
-from atonce.sources.table import Table
-from atonce.sources.table_database import TableRef, refuse_another
-from atonce.sources.table_postgres import PostgresTable
-from atonce.sources.table_sqlite import SqliteTable
+from atonce.local.servers.postgres import PostgresServer
 
 Run = Callable[[str], None]
 
@@ -315,7 +315,7 @@ def test_a_table_made_again_while_the_pipeline_is_stopped_is_refused_with_both_n
 def test_a_table_made_again_under_a_running_pipeline_stops_it(
     outbox: tuple[Table, Callable[[int], None], Run], scratch: Path, spark: Any
 ) -> None:
-    from atonce.engine.observer import Event, Step
+    from atonce.delivery.events import Event, Step
 
     table, remade, _ = outbox
     remade(5)

@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from atonce.connectors.sql.database import TableRef
+from atonce.connectors.sql.postgres.outbox import PostgresTable
+from atonce.connectors.sql.table import Table
 from atonce.errors import UsageError
-from atonce.sources.table import Table
-from atonce.sources.table_database import TableRef
-from atonce.sources.table_postgres import PostgresTable
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from atonce.guarantee import Guarantee
-from atonce.verify.allowed import Anomaly
-from atonce.verify.findings import Finding
-from atonce.verify.history import Mark
-from atonce.verify.report_html import page
-from atonce.verify.report_terminal import summary
+from atonce.verify.checks.allowed import Anomaly
+from atonce.verify.checks.findings import Finding
+from atonce.verify.report.html import page
+from atonce.verify.report.terminal import summary
 from atonce.verify.results import Result, State, Verdict
+from atonce.verify.wire.history import Mark
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 

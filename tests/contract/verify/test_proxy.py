@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from atonce.verify.cluster import Cluster
-from atonce.verify.proxy import Proxy
-from atonce.verify.readers import whole_log
-from atonce.verify.rules import Action, NotFired, Rule
+from atonce.verify.audit.readers import whole_log
+from atonce.verify.wire.cluster import Cluster
+from atonce.verify.wire.proxy import Proxy
+from atonce.verify.wire.rules import Action, NotFired, Rule
 
 
 @pytest.fixture

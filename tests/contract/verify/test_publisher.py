@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 
-from atonce.verify.cluster import Cluster
-from atonce.verify.proxy import Proxy
-from atonce.verify.publisher import Publisher
-from atonce.verify.readers import whole_log
-from atonce.verify.rules import Action, Rule
-from atonce.verify.workload import generated
+from atonce.verify.audit.readers import whole_log
+from atonce.verify.subject.publisher import Publisher
+from atonce.verify.subject.workload import generated
+from atonce.verify.wire.cluster import Cluster
+from atonce.verify.wire.proxy import Proxy
+from atonce.verify.wire.rules import Action, Rule
 
 
 def test_input_whose_answer_was_lost_is_sent_again_and_stands_there_once(embedded: str) -> None:

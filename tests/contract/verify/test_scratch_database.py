@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from atonce.errors import UsageError
-from atonce.local.postgres import PostgresServer
-from atonce.verify.database import PREFIX, ScratchDatabase, ScratchTable
+from atonce.local.servers.postgres import PostgresServer
+from atonce.verify.audit.database import PREFIX, ScratchDatabase, ScratchTable
 from atonce.verify.session import Options, _database
 
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import atonce
-from atonce.engine.session import session
-from atonce.sinks.driver_door import Place
+from atonce.spark.channel import Place
+from atonce.spark.session import session
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from atonce.engine import daemon
+from atonce.spark.start import daemon
 
 SLOW_S = 6.0
 
@@ -25,7 +25,7 @@ def tell() -> tuple[int, int]:
 
 def slow_down() -> None:
     from atonce.client.produce import Sender
-    from atonce.sinks.kafka_send import SendTask
+    from atonce.connectors.kafka.write.send import SendTask
 
     call, send = SendTask.__call__, Sender.send
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import atonce
-from atonce.engine.observer import Event
-from atonce.ledger import progress
-from atonce.sinks.arrow_job import map_in_arrow
+from atonce.delivery import progress
+from atonce.delivery.events import Event
+from atonce.spark.arrow_job import map_in_arrow
 from tests.contract.pipeline.parts import OUTPUTS
 from tests.crash.pipeline.slow_daemon import SLOW_S, tell
 

@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 
 import atonce
-from atonce.engine.observer import Event
-from atonce.ledger import progress
-from atonce.sinks.spool import Spool
+from atonce.connectors.kafka.write.spool import Spool
+from atonce.delivery import progress
+from atonce.delivery.events import Event
 
 STRUCK = 1
 _wipe = threading.Event()
@@ -41,7 +41,7 @@ class Tell:
 
 
 def main(name: str, servers: str, checkpoint: str, master: str) -> None:
-    from atonce.sinks import kafka_open
+    from atonce.connectors.kafka import open as kafka_open
 
     kafka_open.Spool = Watched  # type: ignore[misc]
     progress.SMALL_BATCH_ROWS = 0

@@ -12,9 +12,9 @@ import pytest
 
 import atonce
 from atonce.broker.embedded import Broker
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
-from atonce.engine.observer import Event, Step
+from atonce.client.operate.admin import create_topic
+from atonce.delivery.events import Event, Step
 from tests.contract.pipeline.parts import Watcher, consume, produce
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from atonce.apache.cluster_secret import find_secret
-from atonce.apache.spark_cluster import SparkCluster
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
+from atonce.client.operate.admin import create_topic
 from atonce.local.child import Child
+from atonce.local.servers.cluster_secret import find_secret
+from atonce.local.servers.spark_cluster import SparkCluster
 from tests.contract.pipeline.parts import OUTPUTS, consume, produce
 
 

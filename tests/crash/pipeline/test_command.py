@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
+from atonce.client.operate.admin import create_topic
 from atonce.local.child import Child
 from tests.contract.pipeline.parts import consume, produce
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from atonce.client.admin import create_topic
 from atonce.client.cluster import Cluster
 from atonce.client.offsets import committed
-from atonce.engine.observer import Step
+from atonce.client.operate.admin import create_topic
+from atonce.delivery.events import Step
 from atonce.guarantee import Guarantee
 from atonce.local.child import Child
 from tests.contract.pipeline.parts import OUTPUTS, produce

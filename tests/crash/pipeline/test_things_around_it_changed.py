@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from atonce.client.admin import create_topic, delete_topic
 from atonce.client.cluster import Cluster
-from atonce.engine.observer import Step
+from atonce.client.operate.admin import create_topic, delete_topic
+from atonce.delivery.events import Step
 from atonce.errors import RefusedError
 from atonce.local.child import Child
 from tests.contract.pipeline.parts import OUTPUTS, consume, produce

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import atonce
-from atonce.engine.observer import Event
-from atonce.engine.session import session
+from atonce.delivery.events import Event
+from atonce.spark.session import session
 from tests.contract.pipeline.parts import OUTPUTS
 
 PER_BATCH = 20

@@ -13,8 +13,8 @@ def die() -> None:
 
 
 def main(kind: str, where: str, table: str, moment: str, master: str) -> None:
-    from atonce.engine.session import session
-    from atonce.sinks import sql_intake
+    from atonce.connectors.sql import rows_in as sql_intake
+    from atonce.spark.session import session
     from tests.contract.sinks.database import Database, batch, identity, progress
 
     spark = session(master=master)

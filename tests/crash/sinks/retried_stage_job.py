@@ -31,7 +31,7 @@ def shuffle_files(spark: Any) -> Lose:
 
 def placed(spark: Any, marker: Path) -> Any:
     """Rows with a place from 0 to 3, which is another one whenever the task that chooses it runs again."""
-    from atonce.sinks.arrow_job import map_in_arrow
+    from atonce.spark.arrow_job import map_in_arrow
 
     def choose(batches: Any) -> Any:
         import pyarrow as pa
@@ -54,7 +54,7 @@ def moving(spark: Any, marker: Path, lose: Lose) -> Any:
 
     The first of them loses the shuffle, the second waits for that: the others find nothing and have it made again.
     """
-    from atonce.sinks.arrow_job import map_in_arrow
+    from atonce.spark.arrow_job import map_in_arrow
 
     def strike(batches: Any) -> Any:
         import time
@@ -77,7 +77,7 @@ def moving(spark: Any, marker: Path, lose: Lose) -> Any:
 def deliver(opened: Any, batch: Any, progress: Any, level: str) -> list[str]:
     """As the engine does it, without its waits: what was told of attempts that failed."""
     from atonce.errors import RetriableError
-    from atonce.sinks.task_errors import of_job
+    from atonce.spark.task_errors import of_job
 
     told: list[str] = []
     for _ in range(4):
@@ -112,10 +112,10 @@ def into_kafka(spark: Any, level: str, servers: str, *, between_encoder_and_send
     from dataclasses import replace
 
     import atonce
+    from atonce.connectors.kafka.sink import KafkaSink
+    from atonce.connectors.kafka.write.lease import LeaseServer
+    from atonce.delivery import progress as small
     from atonce.guarantee import Guarantee
-    from atonce.ledger import progress as small
-    from atonce.sinks.kafka import KafkaSink
-    from atonce.sinks.kafka_lease import LeaseServer
     from tests.contract.pipeline.parts import consume
     from tests.contract.sinks.database import batch, identity, progress
 
@@ -157,7 +157,7 @@ SCENARIOS: dict[str, Callable[[Any, str, str], dict[str, Any]]] = {
 
 
 def main(servers: str, attempts: str, *wanted: str) -> None:
-    from atonce.engine.session import session
+    from atonce.spark.session import session
 
     # Spark's own check notices only what two executions of a map task left behind, and only when a reader has finished.
     conf = {CHECKSUMS: "false", "spark.local.dir": tempfile.mkdtemp(prefix="atonce-test-")}

@@ -12,7 +12,7 @@ from typing import Any
 
 def tell_what_arrives(marker: str) -> None:
     """A file for every Spark partition of which rows are in the transaction."""
-    from atonce.sinks.sql_intake import Intake
+    from atonce.connectors.sql.rows_in import Intake
 
     put = Intake._put
 
@@ -24,9 +24,9 @@ def tell_what_arrives(marker: str) -> None:
 
 
 def main(kind: str, where: str, table: str, marker: str) -> None:
-    from atonce.engine.session import session
     from atonce.errors import RetriableError
-    from atonce.sinks.arrow_job import map_in_arrow
+    from atonce.spark.arrow_job import map_in_arrow
+    from atonce.spark.session import session
     from tests.contract.sinks.database import Database, batch, identity, progress
 
     spark = session(master="local[2,4]", conf={"spark.sql.execution.arrow.maxRecordsPerBatch": "2000"})

@@ -10,8 +10,8 @@ import pytest
 import atonce
 from atonce.client.cluster import Cluster
 from atonce.guarantee import Guarantee
-from atonce.verify.checks_oracle import UNKNOWN
-from atonce.verify.database import PREFIX
+from atonce.verify.audit.database import PREFIX
+from atonce.verify.checks.oracle import UNKNOWN
 from atonce.verify.results import State, Verdict
 from atonce.verify.session import Options, verify_levels, verify_pipeline
 

@@ -8,13 +8,13 @@ import uuid
 from pathlib import Path
 
 import pytest
+from bench.peers import java_command
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from atonce.apache.jars import classpath
-from atonce.apache.pins import KAFKA, TOOLS
-from atonce.bench.peers import java_command
 from atonce.local.java import find_java
+from atonce.local.servers.jars import classpath
+from atonce.local.servers.pins import KAFKA, TOOLS
 
 HERE = Path(__file__).parent
 

@@ -7,12 +7,12 @@ import uuid
 from pathlib import Path
 
 import pytest
+from bench.peers import java_command
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from atonce.apache.pins import KAFKA, STREAMS
-from atonce.bench.peers import java_command
 from atonce.local.child import Child
+from atonce.local.servers.pins import KAFKA, STREAMS
 
 HERE = Path(__file__).parent
 KEYS, RECORDS = 10, 2_000

@@ -23,8 +23,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from atonce.apache.kafka import ApacheKafka
 from atonce.local.ports import free_ports
+from atonce.local.servers.kafka import ApacheKafka
 
 pytestmark = pytest.mark.soak
 

@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from atonce.apache.jars import classpath
-from atonce.apache.pins import KAFKA, STREAMS, TOOLS
 from atonce.broker.embedded import Broker
 from atonce.local.child import Child
 from atonce.local.java import find_java
+from atonce.local.servers.jars import classpath
+from atonce.local.servers.pins import KAFKA, STREAMS, TOOLS
 
 SMALL = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 

@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from atonce.apache.jars import classpath
-from atonce.apache.pins import KAFKA
 from atonce.client.cluster import Cluster
 from atonce.errors import UsageError
 from atonce.local.certificates import Authority
 from atonce.local.java import find_java
+from atonce.local.servers.jars import classpath
+from atonce.local.servers.pins import KAFKA
 from tests.interop.secure.parts import PASSWORD, USER, SecureBroker
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -13,9 +13,9 @@ import pytest
 from kio.index import load_request_schema
 from kio.serial import entity_writer
 
-from atonce.apache.kafka import ApacheKafka
 from atonce.broker.messages import build
 from atonce.local.ports import free_ports
+from atonce.local.servers.kafka import ApacheKafka
 from atonce.records.record import build_batch
 from tests.interop.coordinator_calls import PASSING, eventually
 from tests.interop.script import Script, differences

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bench.copy import LAUNCHERS, Work, measure, swept
+from bench.judge import Judge, NotDelivered
+from bench.price import BATCH_S, one_turn, price_contestants
+from bench.turns import Session
 
-from atonce.bench.copy import LAUNCHERS, Work, measure, swept
-from atonce.bench.judge import Judge, NotDelivered
-from atonce.bench.price import BATCH_S, one_turn, price_contestants
-from atonce.bench.turns import Session
 from atonce.errors import UsageError
 from atonce.local.child import ChildFailed
 

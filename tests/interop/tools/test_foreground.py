@@ -206,9 +206,9 @@ def _family(pid: int) -> list[psutil.Process]:
 
 def test_data_directory_keeps_topics_when_kafka_is_killed(scratch: Path) -> None:
     """S22: --data is the user's; scratch is not."""
-    from atonce.apache.kafka import ApacheKafka
-    from atonce.client.admin import create_topic, topics
     from atonce.client.cluster import Cluster
+    from atonce.client.operate.admin import create_topic, topics
+    from atonce.local.servers.kafka import ApacheKafka
 
     data = scratch / "kafka"
     with ApacheKafka(data=data) as first, Cluster(first.servers) as cluster:

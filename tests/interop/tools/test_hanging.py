@@ -10,13 +10,13 @@ import crc32c
 import pytest
 from kafka.protocol.producer import ProduceRequest
 
-from atonce.apache.kafka import ApacheKafka
-from atonce.client.admin import create_topic, describe_topic
 from atonce.client.cluster import Cluster
 from atonce.client.errors import LEADER_MOVED, TryAgain
-from atonce.client.hanging import abort_hanging, find_hanging
+from atonce.client.operate.admin import create_topic, describe_topic
+from atonce.client.operate.hanging import abort_hanging, find_hanging
 from atonce.client.retry import retry
 from atonce.errors import UsageError
+from atonce.local.servers.kafka import ApacheKafka
 
 
 @pytest.fixture(scope="module")

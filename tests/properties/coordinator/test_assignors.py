@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atonce.coordinator.assignors import ASSIGNORS, Candidate, range_assignor, uniform_assignor
-from atonce.coordinator.reconcile import flat
+from atonce.coordinator.groups.assignors import ASSIGNORS, Candidate, range_assignor, uniform_assignor
+from atonce.coordinator.groups.reconcile import flat
 
 TOPICS = [UUID(int=n + 1) for n in range(4)]
 

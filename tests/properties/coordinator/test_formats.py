@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atonce.coordinator import consumer_records, group_records, transaction_records
 from atonce.coordinator.decision import JournalRecord, TopicPartition
-from atonce.coordinator.states import MemberState, TransactionState
+from atonce.coordinator.groups import consumer_records
+from atonce.coordinator.groups import records as group_records
+from atonce.coordinator.groups.states import MemberState, TransactionState
+from atonce.coordinator.transactions import records as transaction_records
 from atonce.errors import CorruptLogError
 
 text = st.text(max_size=20)

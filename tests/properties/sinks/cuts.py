@@ -11,18 +11,18 @@ import psycopg
 import pyarrow as pa
 from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, StringType, StructField, StructType
 
+from atonce.connectors.sql.postgres.copy import HEADER, TRAILER
+from atonce.connectors.sql.postgres.rows import copy_statement, copy_task
+from atonce.connectors.sql.postgres.sink import Postgres
+from atonce.connectors.sql.postgres.store import PostgresStore
+from atonce.connectors.sql.postgres.store import connect as connect_postgres
+from atonce.connectors.sql.rows_in import DATA, DEAD
+from atonce.connectors.sql.sqlite.sink import SQLite
+from atonce.connectors.sql.sqlite.store import SqliteStore, Writer
+from atonce.connectors.sql.sqlite.store import connect as connect_sqlite
+from atonce.delivery.contract import Batch, Identity
+from atonce.delivery.progress import Plan
 from atonce.guarantee import Guarantee
-from atonce.ledger.progress import Plan
-from atonce.sinks.contract import Batch, Identity
-from atonce.sinks.postgres import Postgres
-from atonce.sinks.postgres_copy import HEADER, TRAILER
-from atonce.sinks.postgres_rows import copy_statement, copy_task
-from atonce.sinks.postgres_store import PostgresStore
-from atonce.sinks.postgres_store import connect as connect_postgres
-from atonce.sinks.sql_intake import DATA, DEAD
-from atonce.sinks.sqlite import SQLite
-from atonce.sinks.sqlite_store import SqliteStore, Writer
-from atonce.sinks.sqlite_store import connect as connect_sqlite
 
 Row = dict[str, Any]
 Cut = list[list[list[Row]]]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
-from atonce.coordinator import group_records, transaction_records
 from atonce.coordinator.decision import (
     CONSUMER_OFFSETS,
     Answer,
@@ -24,8 +23,10 @@ from atonce.coordinator.decision import (
     TopicPartition,
     WriteMarkers,
 )
-from atonce.coordinator.groups import GroupConfig, GroupCoordinator
-from atonce.coordinator.transactions import TransactionConfig, TransactionCoordinator
+from atonce.coordinator.groups import records as group_records
+from atonce.coordinator.groups.groups import GroupConfig, GroupCoordinator
+from atonce.coordinator.transactions import records as transaction_records
+from atonce.coordinator.transactions.transactions import TransactionConfig, TransactionCoordinator
 
 T = TypeVar("T")
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from atonce.coordinator import transaction_end, transactions
 from atonce.coordinator.decision import ProducerIdAndEpoch, WriteMarkers
-from atonce.coordinator.offsets import Offsets
-from atonce.coordinator.transactions import TransactionCoordinator
+from atonce.coordinator.groups.offsets import Offsets
+from atonce.coordinator.transactions import end as transaction_end
+from atonce.coordinator.transactions import transactions
+from atonce.coordinator.transactions.transactions import TransactionCoordinator
 from tests.simulation.coordinator import world
 from tests.simulation.coordinator.test_transactions_under_crashes import check, play
 from tests.simulation.coordinator.world import Task, World

@@ -13,12 +13,12 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from atonce.coordinator import consumer_requests, reconcile
-from atonce.coordinator.consumer import ConsumerGroup
-from atonce.coordinator.consumer_records import Assignment
-from atonce.coordinator.consumer_requests import HeartbeatAnswer
-from atonce.coordinator.groups import GroupConfig, HeartbeatRequest
-from atonce.coordinator.reconcile import flat, grouped
+from atonce.coordinator.groups import consumer_requests, reconcile
+from atonce.coordinator.groups.consumer import ConsumerGroup
+from atonce.coordinator.groups.consumer_records import Assignment
+from atonce.coordinator.groups.consumer_requests import HeartbeatAnswer
+from atonce.coordinator.groups.groups import GroupConfig, HeartbeatRequest
+from atonce.coordinator.groups.reconcile import flat, grouped
 from tests.simulation.coordinator.desk import Crash, Desk
 
 SEEDS = int(os.environ.get("ATONCE_SEEDS", "80"))

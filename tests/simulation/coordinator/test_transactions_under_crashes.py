@@ -10,7 +10,7 @@ import os
 import pytest
 from kio.schema.errors import ErrorCode
 
-from atonce.coordinator.states import TransactionState
+from atonce.coordinator.groups.states import TransactionState
 from tests.simulation.coordinator.actors import client
 from tests.simulation.coordinator.world import INPUT, World
 

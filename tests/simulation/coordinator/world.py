@@ -13,7 +13,6 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from atonce.coordinator import group_records, transaction_records
 from atonce.coordinator.decision import (
     CONSUMER_OFFSETS,
     OFFSETS_PARTITION,
@@ -22,8 +21,10 @@ from atonce.coordinator.decision import (
     TopicPartition,
     WriteMarkers,
 )
-from atonce.coordinator.groups import GroupConfig, GroupCoordinator, OffsetToCommit
-from atonce.coordinator.transactions import TransactionConfig, TransactionCoordinator
+from atonce.coordinator.groups import records as group_records
+from atonce.coordinator.groups.groups import GroupConfig, GroupCoordinator, OffsetToCommit
+from atonce.coordinator.transactions import records as transaction_records
+from atonce.coordinator.transactions.transactions import TransactionConfig, TransactionCoordinator
 from tests.simulation.coordinator.desk import FixedTopics, MemoryJournal
 
 Task = Generator[None, None, Any]

@@ -27,8 +27,8 @@ from atonce.coordinator.decision import (
     ProducerIdAndEpoch,
     TopicPartition,
 )
-from atonce.coordinator.groups import GroupConfig, GroupCoordinator, OffsetToCommit
-from atonce.coordinator.transactions import TransactionConfig, TransactionCoordinator
+from atonce.coordinator.groups.groups import GroupConfig, GroupCoordinator, OffsetToCommit
+from atonce.coordinator.transactions.transactions import TransactionConfig, TransactionCoordinator
 from atonce.log.config import LogConfig
 from atonce.log.partition_log import PartitionLog
 from atonce.records.record import build_batch, iter_records

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from atonce.apache.cluster_secret import VARIABLE, find_secret, forget_secret, given_to_the_jvm, make_secret
+from atonce.local.servers.cluster_secret import VARIABLE, find_secret, forget_secret, given_to_the_jvm, make_secret
 
 MASTER = "spark://127.0.0.1:7077"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from atonce.apache import jars as module
-from atonce.apache.jars import JarDamaged, JarsMissing, cache_root, jars, retrieve
-from atonce.apache.pins import KAFKA, SPARK_CONNECTOR, STREAMS, TIERED, TOOLS, Bundle, Pin
+from atonce.local.servers import jars as module
+from atonce.local.servers.jars import JarDamaged, JarsMissing, cache_root, jars, retrieve
+from atonce.local.servers.pins import KAFKA, SPARK_CONNECTOR, STREAMS, TIERED, TOOLS, Bundle, Pin
 
 CONTENT = b"a jar"
 PIN = Pin("org.example", "thing", "1.0", hashlib.sha256(CONTENT).hexdigest())

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from atonce.apache.kafka import ApacheKafka
-from atonce.apache.spark_cluster import SparkCluster
 from atonce.errors import UsageError
 from atonce.local import java
+from atonce.local.servers.kafka import ApacheKafka
+from atonce.local.servers.spark_cluster import SparkCluster
 
 
 def settings(kafka: ApacheKafka, node: int) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from atonce.bench.contest import Contestant, alternate
-from atonce.bench.results import Run
+from bench.contest import Contestant, alternate
+from bench.results import Run
 
 
 def test_each_round_begins_with_another_contestant_and_has_all_of_them() -> None:

@@ -6,9 +6,10 @@ import os
 import sys
 import time
 
-from atonce.bench.copy import Work, figures
-from atonce.bench.judge import NotDelivered, Point
-from atonce.bench.meter import Meter
+from bench.copy import Work, figures
+from bench.judge import NotDelivered, Point
+from bench.meter import Meter
+
 from atonce.local.child import Child
 
 BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bench.chart import bars
+from bench.contest import Contestant, alternate
+from bench.copy import Work
+from bench.price import curves, one_turn, prices
+from bench.report import Report, note_ratios
+from bench.results import Run, summaries
 
-from atonce.bench.chart import bars
-from atonce.bench.contest import Contestant, alternate
-from atonce.bench.copy import Work
-from atonce.bench.price import curves, one_turn, prices
-from atonce.bench.report import Report, note_ratios
-from atonce.bench.results import Run, summaries
 from atonce.errors import AtOnceError
 
 

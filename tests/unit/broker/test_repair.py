@@ -17,7 +17,7 @@ from atonce.broker.metrics import Metrics
 from atonce.broker.repair import look, repair_data
 from atonce.broker.settings import Settings
 from atonce.coordinator.decision import ProducerIdAndEpoch, TopicPartition
-from atonce.coordinator.offset_requests import OffsetToCommit
+from atonce.coordinator.groups.offset_requests import OffsetToCommit
 from atonce.errors import CorruptLogError
 from atonce.log.config import LogConfig
 from atonce.log.partition_log import PartitionLog

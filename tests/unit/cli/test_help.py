@@ -28,7 +28,6 @@ SUBCOMMANDS = [
     ("transactions", "describe"),
     ("transactions", "find-hanging"),
     ("transactions", "abort"),
-    *(("bench", name) for name in ("copy", "latency", "broker", "postgres", "price", "growth")),
 ]
 
 
@@ -79,9 +78,6 @@ def test_help_of_a_subcommand_has_an_example(name: str, sub: str) -> None:
         (["consume", "t", "--isolation", "serializable"], "is not one of: read_committed"),
         (["produce", "t", "--compression", "rar"], "compression 'rar' is not one of"),
         (["transactions", "abort"], "abort wants either"),
-        (["bench", "copy", "--peers", "flnk"], "'flnk' is not one of"),
-        (["bench", "copy", "--peers", "none", "--ours", "none"], "nobody takes part"),
-        (["bench", "copy", "--peers", "none", "--broker", "none"], "is not one of: apache, embedded"),
         (["topics", "list", "--config", "oops"], "--config wants KEY=VALUE"),
     ],
 )

@@ -8,9 +8,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from atonce.cli.live import log_line, said, table
-from atonce.engine.metrics import Numbers, Snapshot
-from atonce.engine.observer import Event, Step
+from atonce.cli.parts.live import log_line, said, table
+from atonce.delivery.events import Event, Step
+from atonce.delivery.metrics import Numbers, Snapshot
 
 
 def snapshot(*, rows: int = 1_000, trouble: str = "", name: str = "orders") -> Snapshot:

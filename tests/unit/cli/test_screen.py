@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from atonce.cli.doctor_machine import disks, machine, spark
+from atonce.cli.parts.doctor_machine import disks, machine, spark
+from atonce.cli.parts.screen import confirm, print_json, print_table
 from atonce.cli.produce import _batches
-from atonce.cli.screen import confirm, print_json, print_table
 from atonce.errors import UsageError
 from atonce.local.child import Child
 

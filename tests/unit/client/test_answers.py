@@ -11,10 +11,11 @@ from kafka.protocol.consumer import ListOffsetsResponse, OffsetCommitResponse, O
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 from kafka.protocol.producer import InitProducerIdResponse
 
-from atonce.client import admin, produce
+from atonce.client import produce
 from atonce.client.cluster import Cluster, Partition, Topic
 from atonce.client.errors import BrokerRefused, TryAgain
 from atonce.client.offsets import LATEST, Committed, TopicPartition, commit, committed, list_offsets
+from atonce.client.operate import admin
 
 PLACE = TopicPartition("t", 0)
 UNHEARD_OF = 9_999

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from atonce.coordinator.classic_rebalance import JoinAnswer
 from atonce.coordinator.decision import Deferred, StorageFailed, TopicPartition
-from atonce.coordinator.groups import GroupConfig, JoinRequest, OffsetToCommit, SyncRequest
+from atonce.coordinator.groups.classic_rebalance import JoinAnswer
+from atonce.coordinator.groups.groups import GroupConfig, JoinRequest, OffsetToCommit, SyncRequest
 from tests.simulation.coordinator.desk import Crash, Desk
 
 OK = ErrorCode.none

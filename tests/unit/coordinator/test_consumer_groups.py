@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from atonce.coordinator.consumer_requests import HeartbeatAnswer
 from atonce.coordinator.decision import StorageFailed
-from atonce.coordinator.groups import GroupConfig, HeartbeatRequest
-from atonce.coordinator.reconcile import flat, grouped
+from atonce.coordinator.groups.consumer_requests import HeartbeatAnswer
+from atonce.coordinator.groups.groups import GroupConfig, HeartbeatRequest
+from atonce.coordinator.groups.reconcile import flat, grouped
 from tests.simulation.coordinator.desk import Desk
 
 OK = ErrorCode.none

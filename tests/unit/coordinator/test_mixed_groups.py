@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from atonce.coordinator.classic import ClassicGroup
-from atonce.coordinator.classic_requests import JoinRequest, SyncRequest
-from atonce.coordinator.consumer import ConsumerGroup
-from atonce.coordinator.consumer_protocol import read_assignment
 from atonce.coordinator.decision import Deferred, StorageFailed, TopicPartition
-from atonce.coordinator.groups import GroupConfig, OffsetToCommit
-from atonce.coordinator.states import ClassicState, ConsumerState
+from atonce.coordinator.groups.classic import ClassicGroup
+from atonce.coordinator.groups.classic_requests import JoinRequest, SyncRequest
+from atonce.coordinator.groups.consumer import ConsumerGroup
+from atonce.coordinator.groups.consumer_protocol import read_assignment
+from atonce.coordinator.groups.groups import GroupConfig, OffsetToCommit
+from atonce.coordinator.groups.states import ClassicState, ConsumerState
 from atonce.coordinator.wire import Writer
 from tests.simulation.coordinator.desk import Desk
 from tests.unit.coordinator.test_consumer_groups import Member

@@ -6,7 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.decision import OFFSETS_PARTITION, ProducerIdAndEpoch, TopicPartition
-from atonce.coordinator.groups import GroupConfig, OffsetToCommit
+from atonce.coordinator.groups.groups import GroupConfig, OffsetToCommit
 from tests.simulation.coordinator.desk import Desk
 
 OK = ErrorCode.none

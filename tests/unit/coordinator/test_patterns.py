@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from atonce.coordinator.patterns import BadPattern, compiled
+from atonce.coordinator.groups.patterns import BadPattern, compiled
 
 
 def test_whole_name_has_to_match() -> None:

@@ -8,9 +8,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.decision import OFFSETS_PARTITION, ProducerIdAndEpoch, StorageFailed, TopicPartition
-from atonce.coordinator.states import TransactionState
-from atonce.coordinator.transaction_records import TransactionRecord, encode
-from atonce.coordinator.transactions import TransactionConfig
+from atonce.coordinator.groups.states import TransactionState
+from atonce.coordinator.transactions.records import TransactionRecord, encode
+from atonce.coordinator.transactions.transactions import TransactionConfig
 from tests.simulation.coordinator.desk import Desk, Written
 
 OK = ErrorCode.none

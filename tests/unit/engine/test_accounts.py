@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from atonce.client.ranges import Account, Wanted
-from atonce.engine import accounts
-from atonce.engine.accounts import Accounts, tell, told_at_the_end, with_epochs
-from atonce.ledger.progress import Plan, Progress
+from atonce.connectors.kafka.read import accounts
+from atonce.connectors.kafka.read.accounts import Accounts, tell, told_at_the_end, with_epochs
+from atonce.delivery.progress import Plan, Progress
 
 PLAN = Plan(query_id="q", batch_id=3, start={"in/0": 10, "in/1": 5}, end={"in/0": 30, "in/1": 5, "in/2": 7})
 """Partition 1 has nothing new, partition 2 is only noted."""

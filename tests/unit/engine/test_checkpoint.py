@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from atonce.client.topic import Kafka
-from atonce.engine.checkpoint import Checkpoint
-from atonce.engine.resume import refuse_recreated, refuse_without_ledger, resume, waits_for_input
+from atonce.connectors.kafka.source import KafkaSource
+from atonce.connectors.kafka.topic import Kafka
+from atonce.delivery.progress import Positions, Progress
+from atonce.delivery.resume import refuse_recreated, refuse_without_ledger, resume, waits_for_input
 from atonce.errors import LedgerMismatch, RefusedError
-from atonce.ledger.progress import Positions, Progress
-from atonce.sources.kafka import KafkaSource
+from atonce.spark.checkpoint.plans import Checkpoint
 
 SOURCE = KafkaSource(Kafka("t", servers="nowhere:1"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from atonce.engine.class_archive import remove_orphans
+from atonce.spark.start.class_archive import remove_orphans
 
 
 def test_only_archives_of_environments_that_are_gone_are_removed(tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from atonce.client.topic import Kafka
-from atonce.engine import delivery
-from atonce.engine.checkpoint import Checkpoint
-from atonce.engine.delivery import Deliverer, Stopping
-from atonce.engine.observer import Event, Step
+from atonce.connectors.kafka.source import KafkaSource
+from atonce.connectors.kafka.topic import Kafka
+from atonce.delivery import deliver as delivery
+from atonce.delivery.contract import Batch, Identity
+from atonce.delivery.deliver import Deliverer, Stopping
+from atonce.delivery.events import Event, Step
+from atonce.delivery.progress import Progress
 from atonce.errors import AttemptAborted, LedgerMismatch, ReplacedError, RetriableError
 from atonce.guarantee import Guarantee
-from atonce.ledger.progress import Progress
-from atonce.sinks.contract import Batch, Identity
-from atonce.sources.kafka import KafkaSource
+from atonce.spark.checkpoint.plans import Checkpoint
 
 
 class Memory:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from atonce.engine.file_listing import HadoopListing, LocalListing, State, as_printed, statuses
+from atonce.connectors.files.listing import HadoopListing, LocalListing, State, as_printed, statuses
 
 PRINTED = (
     "{LocatedFileStatus{path=file:/in/a; b {1}.txt; isDirectory=false; length=4; replication=1; blocksize=33554432; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atonce.engine.jvm_words import worth_telling
+from atonce.spark.start.jvm_words import worth_telling
 
 TRACE = [
     b"Traceback (most recent call last):\n",

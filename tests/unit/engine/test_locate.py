@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from atonce.engine.locate import locate
-from atonce.ledger.progress import Plan
+from atonce.delivery.locate import locate
+from atonce.delivery.progress import Plan
 
 
 def test_the_bad_record_is_found_in_few_steps() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import urllib.request
 
-from atonce.cli.live import log_line
-from atonce.engine.metrics import Numbers, Several, serve
-from atonce.engine.observer import Event, Step
+from atonce.cli.parts.live import log_line
+from atonce.delivery.events import Event, Step
+from atonce.delivery.metrics import Numbers, Several, serve
 from atonce.local.ports import free_port
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from atonce.engine.pruning import used_columns
-from atonce.engine.source import source_schema
+from atonce.connectors.kafka.read.stream import source_schema
+from atonce.spark.pruning import used_columns
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from atonce.engine.session import settings
+from atonce.spark.session import settings
 
 SOCKETS = "spark.python.unix.domain.socket.enabled"
 

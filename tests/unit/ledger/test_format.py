@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from atonce.delivery.format import VERSION, from_text, to_text
+from atonce.delivery.progress import Cut, Progress
 from atonce.errors import RefusedError
-from atonce.ledger.format import VERSION, from_text, to_text
-from atonce.ledger.progress import Cut, Progress
 
 WHOLE = Progress(
     instance="a",

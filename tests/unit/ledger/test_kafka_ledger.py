@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from atonce.client.offsets import Committed, TopicPartition
+from atonce.connectors.kafka.ledger import TOKEN_LIMIT_BYTES, KafkaLedger
+from atonce.delivery.progress import REMEMBERED_CUTS, Cut, Progress
 from atonce.errors import LedgerMismatch, RefusedError, UsageError
-from atonce.ledger.kafka import TOKEN_LIMIT_BYTES, KafkaLedger
-from atonce.ledger.progress import REMEMBERED_CUTS, Cut, Progress
 
 INPUT = KafkaLedger(group="orders")
 OUTPUT = KafkaLedger(group="orders", on_topic="out", on_partitions=4)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from atonce.delivery.progress import COVERS, Plan, Positions, Progress
+from atonce.delivery.rule import Decision, decide
 from atonce.errors import LedgerMismatch
-from atonce.ledger.progress import COVERS, Plan, Positions, Progress
-from atonce.ledger.rule import Decision, decide
 
 
 def plan(start: Positions | None, end: Positions | None, batch_id: int = 4, query_id: str = "q") -> Plan:

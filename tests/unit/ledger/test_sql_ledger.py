@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from atonce.connectors.sql.ledger import LedgerMoved, SqlLedger, matches
+from atonce.delivery.progress import REMEMBERED_CUTS, Cut, Progress
 from atonce.errors import AtOnceError, InvariantError, LedgerMismatch, RefusedError, ReplacedError
-from atonce.ledger.progress import REMEMBERED_CUTS, Cut, Progress
-from atonce.ledger.sql import LedgerMoved, SqlLedger, matches
 
 
 @pytest.fixture

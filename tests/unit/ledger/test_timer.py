@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from atonce.delivery.progress import Progress
+from atonce.delivery.timer import TimedCommits
 from atonce.errors import ReplacedError, RetriableError
-from atonce.ledger.progress import Progress
-from atonce.ledger.timer import TimedCommits
 
 
 def at(sequence: int) -> Progress:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from atonce.broker.metrics import serve_metrics
-from atonce.engine.metrics import Numbers, serve
+from atonce.delivery.metrics import Numbers, serve
 from atonce.local.host_header import is_meant_for_us
 
 GOOD = ["localhost", "localhost:9405", "127.0.0.1:9405", "[::1]:9405", "127.8.8.8", socket.gethostname()]

@@ -9,8 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from atonce.local.postgres import ROLE, PostgresServer
 from atonce.local.scratch import scratch_directory
+from atonce.local.servers.postgres import ROLE, PostgresServer
 
 
 @pytest.fixture

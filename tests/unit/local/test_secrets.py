@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from atonce.cli.servers import parse_config
+from atonce.cli.parts.servers import parse_config
 from atonce.errors import UsageError
 from atonce.local.private import make_private_directory, write_private
 from atonce.local.secrets import from_command_line, has_password, resolved, secret_file

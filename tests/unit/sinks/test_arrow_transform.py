@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from atonce.sinks.arrow_transform import ENOUGH_BYTES, as_declared, together, transformed
+from atonce.spark.arrow_transform import ENOUGH_BYTES, as_declared, together, transformed
 
 ROWS = pa.record_batch({"a": [1, 2], "b": ["x", "y"]})
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from atonce.connectors.kafka.write.lease import Lease, LeaseServer
+from atonce.connectors.sql.rows_in import DATA, Feed, Intake
 from atonce.errors import AttemptAborted
-from atonce.sinks import driver_door
-from atonce.sinks.driver_door import Door, Place, knock
-from atonce.sinks.kafka_lease import Lease, LeaseServer
-from atonce.sinks.sql_intake import DATA, Feed, Intake
+from atonce.spark import channel as driver_door
+from atonce.spark.channel import Door, Place, knock
 
 PLACES = [Place(), Place(encrypted=True)]
 

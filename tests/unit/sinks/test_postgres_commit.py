@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atonce.sinks.postgres_store import _certainly_failed
+from atonce.connectors.sql.postgres.store import _certainly_failed
 
 
 @pytest.mark.parametrize("sqlstate", ["23505", "23503", "40001", "40P01", "22001", "P0001", "25P02"])

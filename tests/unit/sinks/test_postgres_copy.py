@@ -12,9 +12,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from atonce.sinks.postgres_copy import HEADER, TRAILER, encode
-from atonce.sinks.postgres_task import find_bad
-from atonce.sinks.postgres_types import Column
+from atonce.connectors.sql.postgres.copy import HEADER, TRAILER, encode
+from atonce.connectors.sql.postgres.task import find_bad
+from atonce.connectors.sql.postgres.types import Column
 
 UUIDS = [uuid.UUID(int=0), uuid.UUID(int=2**128 - 1), uuid.UUID("0f8fad5b-d9cb-469f-a165-70867728950e")]
 CASES: list[tuple[str, str, pa.DataType, list[Any]]] = [

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from atonce.connectors.sql.rows_in import DATA, DEAD, WHY, Feed, Intake
 from atonce.errors import AttemptAborted
-from atonce.sinks.driver_door import Place
-from atonce.sinks.sql_intake import DATA, DEAD, WHY, Feed, Intake
+from atonce.spark.channel import Place
 
 SECRET = Place().new_secret()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atonce.sinks.sql_memory import MemoryClock
+from atonce.connectors.sql.memory import MemoryClock
 
 DAY_S = 86400.0
 KEEP_S = 10 * DAY_S

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from atonce.connectors.sql.postgres.sink import Postgres
+from atonce.connectors.sql.postgres.types import TableColumn, for_existing_column, for_new_table
+from atonce.connectors.sql.sqlite.sink import SQLite
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import Guarantee, SourceTraits, strongest
 from atonce.local.ports import free_port
-from atonce.sinks.postgres import Postgres
-from atonce.sinks.postgres_types import TableColumn, for_existing_column, for_new_table
-from atonce.sinks.sqlite import SQLite
 
 SECRET = "postgresql://me:hunter2@db.example:5433/app"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from atonce.errors import AttemptAborted
-from atonce.sinks.stage_retries import SETTING, StageRetries
+from atonce.spark.stage_retries import SETTING, StageRetries
 
 
 class Told:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from atonce.client.errors import ConnectionLost
+from atonce.connectors.kafka.write.blobs import Encoder, Targets, TimeLimits
+from atonce.connectors.kafka.write.tally import SlotTally, check
 from atonce.errors import DataLossError
-from atonce.sinks.kafka_blobs import Encoder, Targets, TimeLimits
-from atonce.sinks.kafka_tally import SlotTally, check
 
 
 def encoder(**changes: Any) -> Encoder:

@@ -11,9 +11,9 @@ from threading import enumerate as enumerate_threads
 
 import pytest
 
+from atonce.connectors.kafka.write import lease as kafka_lease
+from atonce.connectors.kafka.write.lease import Lease, LeaseAddress, LeaseServer
 from atonce.errors import AttemptAborted
-from atonce.sinks import kafka_lease
-from atonce.sinks.kafka_lease import Lease, LeaseAddress, LeaseServer
 
 
 @pytest.fixture

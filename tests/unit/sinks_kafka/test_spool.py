@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from atonce.connectors.kafka.write.blobs import Encoder, Targets
+from atonce.connectors.kafka.write.spool import WORTH_BYTES, Spool, SpoolReader, SpoolWriter
 from atonce.errors import AttemptAborted
-from atonce.sinks.kafka_blobs import Encoder, Targets
-from atonce.sinks.spool import WORTH_BYTES, Spool, SpoolReader, SpoolWriter
 
 LARGE = WORTH_BYTES
 
@@ -112,7 +112,7 @@ def test_two_runs_never_write_into_one_file(tmp_path: Path) -> None:
 
 
 def test_no_more_is_kept_than_is_worth_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atonce.sinks.spool.KEPT_BYTES", 2 * LARGE)
+    monkeypatch.setattr("atonce.connectors.kafka.write.spool.KEPT_BYTES", 2 * LARGE)
     spool = Spool(Context(tmp_path), repeatable=True)
     for run in (1, 2, 3):
         written(spool, run, b"a" * LARGE)
@@ -122,7 +122,7 @@ def test_no_more_is_kept_than_is_worth_it(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_nothing_is_kept_where_the_disk_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atonce.sinks.spool.KEPT_BYTES", 1 << 62)
+    monkeypatch.setattr("atonce.connectors.kafka.write.spool.KEPT_BYTES", 1 << 62)
     spool = Spool(Context(tmp_path), repeatable=True)
     written(spool, 1, b"a" * LARGE)
     spool.keep([1])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from atonce.connectors.kafka.write.tally import SlotTally, check
 from atonce.errors import AttemptAborted
-from atonce.sinks.kafka_tally import SlotTally, check
 
 
 def slot(number: int, runs: dict[int, int]) -> SlotTally:

@@ -10,9 +10,9 @@ import pytest
 
 import atonce
 from atonce.client.errors import ConnectionLost
+from atonce.connectors.sql.job import job_failed
 from atonce.errors import AtOnceError, AttemptAborted, DataLossError, RefusedError, RetriableError
-from atonce.sinks.sql_job import job_failed
-from atonce.sinks.task_errors import brief, in_words, named, of_job
+from atonce.spark.task_errors import brief, in_words, named, of_job
 
 JOB = """An error occurred while calling o1.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from atonce.connectors.files.source import Files
+from atonce.connectors.sql.table import Table
 from atonce.errors import UnreachableError, UsageError
-from atonce.sources.files import Files
-from atonce.sources.table import Table
 
 SECRET = "postgresql://me:hunter2@db.example:5432/app"
 

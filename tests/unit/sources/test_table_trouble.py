@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from atonce.connectors.sql.database import TableRef, database_for
+from atonce.connectors.sql.stream import passing_trouble
 from atonce.errors import RefusedError, RetriableError, UnreachableError
-from atonce.sources.table_database import TableRef, database_for
-from atonce.sources.table_stream import passing_trouble
 
 
 @pytest.mark.parametrize(

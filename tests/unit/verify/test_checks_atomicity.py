@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from atonce.verify.allowed import Anomaly
-from atonce.verify.checks_atomicity import planned_ends, torn_snapshots
-from atonce.verify.history import History
-from atonce.verify.table_watch import Snapshot
-from atonce.verify.workload import generated
+from atonce.verify.audit.table_watch import Snapshot
+from atonce.verify.checks.allowed import Anomaly
+from atonce.verify.checks.atomicity import planned_ends, torn_snapshots
+from atonce.verify.subject.workload import generated
+from atonce.verify.wire.history import History
 
 WORK = generated(3, 20, 2, 0)
 FIRST = {p: sum(1 for r in WORK.all[:10] if r.partition == p) for p in (0, 1)}

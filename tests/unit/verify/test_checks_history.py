@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 
-from atonce.verify import checks_history as checks
-from atonce.verify.allowed import Anomaly
-from atonce.verify.batches import ABORT_MARKER, COMMIT_MARKER, Record
-from atonce.verify.findings import Finding
-from atonce.verify.history import Entry, History
-from atonce.verify.readers import Seen, transactions
-from atonce.verify.wire import BatchHead, Facts
+from atonce.verify.audit.readers import Seen, transactions
+from atonce.verify.checks import history as checks
+from atonce.verify.checks.allowed import Anomaly
+from atonce.verify.checks.findings import Finding
+from atonce.verify.wire.batches import ABORT_MARKER, COMMIT_MARKER, Record
+from atonce.verify.wire.decode import BatchHead, Facts
+from atonce.verify.wire.history import Entry, History
 
 
 def data(offset: int, *, partition: int = 0, pid: int = 7, epoch: int = 0, value: bytes = b"v") -> Record:

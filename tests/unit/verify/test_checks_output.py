@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from atonce.errors import UsageError
-from atonce.verify.allowed import Anomaly
-from atonce.verify.checks_output import Oracle, multisets, order, require_told_apart
-from atonce.verify.findings import Finding
-from atonce.verify.identity import Out, identify
+from atonce.verify.audit.identity import Out, identify
+from atonce.verify.checks.allowed import Anomaly
+from atonce.verify.checks.findings import Finding
+from atonce.verify.checks.output import Oracle, multisets, order, require_told_apart
 
 
 def out(value: str, key: str = "k", partition: int = 0, offset: int = 0) -> Out:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from atonce.errors import UsageError
-from atonce.verify.batches import decode, encode
-from atonce.verify.identity import Out, identify
-from atonce.verify.subject_command import _PLACE, PLACES, _filled
-from atonce.verify.workload import from_lines, generated
+from atonce.verify.audit.identity import Out, identify
+from atonce.verify.subject.command import _PLACE, PLACES, _filled
+from atonce.verify.subject.workload import from_lines, generated
+from atonce.verify.wire.batches import decode, encode
 
 
 def record(value: bytes, key: bytes | None = b"k") -> Out:

@@ -11,15 +11,15 @@ import pytest
 from rich.console import Console
 
 from atonce.guarantee import Guarantee
-from atonce.verify.allowed import Anomaly
-from atonce.verify.findings import Finding
-from atonce.verify.history import Mark
-from atonce.verify.report_html import page
-from atonce.verify.report_json import SCHEMA, certificate
-from atonce.verify.report_path import path_of_a_message
-from atonce.verify.report_terminal import print_list, print_matrix, print_verdict
-from atonce.verify.report_timeline import timeline
+from atonce.verify.checks.allowed import Anomaly
+from atonce.verify.checks.findings import Finding
+from atonce.verify.report.html import page
+from atonce.verify.report.json import SCHEMA, certificate
+from atonce.verify.report.path import path_of_a_message
+from atonce.verify.report.terminal import print_list, print_matrix, print_verdict
+from atonce.verify.report.timeline import timeline
 from atonce.verify.results import Result, State, Verdict
+from atonce.verify.wire.history import Mark
 
 
 def result(fault: str, state: State, **counts: int) -> Result:

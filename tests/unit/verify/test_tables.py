@@ -6,9 +6,9 @@ import pytest
 
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee
-from atonce.verify.allowed import ALLOWED, BITES, Anomaly, allowed, strongest
-from atonce.verify.faults import FAULTS
-from atonce.verify.scenarios import VARIANTS
+from atonce.verify.checks.allowed import ALLOWED, BITES, Anomaly, allowed, strongest
+from atonce.verify.faults.catalogue import FAULTS
+from atonce.verify.faults.variants import VARIANTS
 from atonce.verify.select import chosen
 
 SHOWN_BY_TESTS_ONLY = {"F31", "F32", "F33", "F34", "F35"}

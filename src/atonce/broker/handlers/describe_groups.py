@@ -10,8 +10,8 @@ from typing import Any
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
 from atonce.broker.pace import once, paced
-from atonce.coordinator.classic import ClassicGroup
-from atonce.coordinator.states import ClassicState
+from atonce.coordinator.groups.classic import ClassicGroup
+from atonce.coordinator.groups.states import ClassicState
 
 API_KEY = 15
 MIN_VERSION = 0

@@ -11,7 +11,7 @@ from typing import Any
 from atonce.broker.context import Context
 from atonce.broker.coordination import StorageFailed
 from atonce.broker.messages import ErrorCode, milliseconds
-from atonce.coordinator.groups import JoinRequest
+from atonce.coordinator.groups.groups import JoinRequest
 
 API_KEY = 11
 MIN_VERSION = 0

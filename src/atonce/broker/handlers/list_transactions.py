@@ -9,8 +9,8 @@ from typing import Any
 
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
-from atonce.coordinator.patterns import BadPattern, compiled
-from atonce.coordinator.states import TransactionState
+from atonce.coordinator.groups.patterns import BadPattern, compiled
+from atonce.coordinator.groups.states import TransactionState
 
 API_KEY = 66
 MIN_VERSION = 0

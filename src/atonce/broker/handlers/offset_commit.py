@@ -13,7 +13,7 @@ from atonce.broker.coordination import StorageFailed
 from atonce.broker.messages import ErrorCode, milliseconds
 from atonce.broker.pace import paced
 from atonce.coordinator.decision import TopicPartition
-from atonce.coordinator.groups import OffsetToCommit
+from atonce.coordinator.groups.groups import OffsetToCommit
 
 API_KEY = 8
 MIN_VERSION = 2

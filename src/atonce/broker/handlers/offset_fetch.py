@@ -13,7 +13,7 @@ from atonce.broker.coordination import StorageFailed
 from atonce.broker.messages import ErrorCode
 from atonce.broker.pace import paced
 from atonce.coordinator.decision import TopicPartition
-from atonce.coordinator.groups import FetchedOffset
+from atonce.coordinator.groups.groups import FetchedOffset
 
 API_KEY = 9
 MIN_VERSION = 1

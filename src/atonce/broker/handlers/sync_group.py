@@ -10,7 +10,7 @@ from typing import Any
 from atonce.broker.context import Context
 from atonce.broker.coordination import StorageFailed
 from atonce.broker.messages import ErrorCode
-from atonce.coordinator.groups import SyncRequest
+from atonce.coordinator.groups.groups import SyncRequest
 
 API_KEY = 14
 MIN_VERSION = 0

@@ -13,7 +13,7 @@ from atonce.broker.coordination import StorageFailed
 from atonce.broker.handlers.offset_commit import offset_to_commit
 from atonce.broker.messages import ErrorCode
 from atonce.coordinator.decision import OFFSETS_PARTITION, Decision, ProducerIdAndEpoch, TopicPartition
-from atonce.coordinator.groups import OffsetToCommit
+from atonce.coordinator.groups.groups import OffsetToCommit
 
 API_KEY = 28
 MIN_VERSION = 0

@@ -1,0 +1,138 @@
+"""A finished benchmark as a table, as JSON and as an HTML page."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from html import escape
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from atonce.local.servers.pins import KAFKA_VERSION
+from bench.chart import bars, number
+from bench.results import NOISY_SHARE, Run, Summary, summaries
+
+STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:920px;margin:2rem auto;padding:0 1rem;color:#111827}
+table{border-collapse:collapse;margin:1rem 0}
+td,th{padding:.25rem .7rem;border-bottom:1px solid #e5e7eb;text-align:right}
+td:first-child,th:first-child{text-align:left}.noisy{color:#b45309}svg{max-width:100%;height:auto}"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    bench: str
+    parameters: dict[str, Any]
+    runs: list[Run]
+    notes: list[str] = field(default_factory=list)
+    drawings: list[str] = field(default_factory=list)
+    """SVG of this benchmark's own, before the bars that every one has."""
+    date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def summaries(self) -> list[Summary]:
+        return summaries(self.runs)
+
+    def figures(self) -> list[str]:
+        return list(dict.fromkeys(key for each in self.summaries for key in each.figures))
+
+    def rows(self) -> list[list[str]]:
+        """Contestant, then median (least to most) per figure, then what others used meanwhile."""
+        found = []
+        for each in self.summaries:
+            row = [each.contestant]
+            for key in self.figures():
+                spread = each.figures.get(key)
+                row.append("" if spread is None else _spread(spread.median, spread.least, spread.most))
+            row.append(f"{each.others:.0%}{' noisy' if each.noisy else ''}" if each.rounds else "no result")
+            found.append(row)
+        return found
+
+    def columns(self) -> list[str]:
+        return ["contestant", *self.figures(), "others"]
+
+    def markdown(self) -> str:
+        lines = ["| " + " | ".join(self.columns()) + " |", "|" + "---|" * len(self.columns())]
+        return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in self.rows())])
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "bench": self.bench,
+            "date": self.date,
+            "command": " ".join(["atonce", *sys.argv[1:]]),
+            "machine": machine(),
+            "versions": versions(),
+            "parameters": self.parameters,
+            "noisy above": NOISY_SHARE,
+            "notes": self.notes,
+            "summary": [dataclasses.asdict(each) for each in self.summaries],
+            "runs": [dataclasses.asdict(each) for each in self.runs],
+        }
+
+    def html(self) -> str:
+        facts = {**machine(), **versions(), **{key: str(value) for key, value in self.parameters.items()}}
+        head = "".join(f"<th>{escape(column)}</th>" for column in self.columns())
+        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows())
+        drawn = [*self.drawings, *(bars(self.summaries, key, key) for key in self.figures()[:4])]
+        charts = "".join(f"<p>{drawing}</p>" for drawing in drawn)
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        listed = ", ".join(f"{escape(key)} {escape(str(value))}" for key, value in facts.items())
+        return (
+            f"<!doctype html><html lang=en><meta charset=utf-8><title>python -m bench {escape(self.bench)}</title>"
+            f"<style>{STYLE}</style><h1>python -m bench {escape(self.bench)}</h1><p>{escape(self.date)}</p>{charts}"
+            f"<table><tr>{head}</tr>{body}</table>{notes}"
+            f"<p>Medians (least to most). Others: the share of the machine that neither contestant nor broker used "
+            f"during the run; above {NOISY_SHARE:.0%} it is called noisy.</p><p>{listed}</p></html>"
+        )
+
+    def write(self, json_file: Path | None, html_file: Path | None) -> None:
+        if json_file:
+            json_file.write_text(json.dumps(self.as_json(), indent=2, ensure_ascii=False) + "\n")
+        if html_file:
+            html_file.write_text(self.html())
+
+
+def machine() -> dict[str, Any]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    return {"cores": os.cpu_count(), "memory GiB": round(memory), "system": platform.platform(terse=True)}
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "Apache Kafka": KAFKA_VERSION}
+    for package in ("atonce", "pyspark", "confluent-kafka", "pyarrow", "numba"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    commit = _commit()
+    return {**found, "commit": commit} if commit else found
+
+
+def _commit() -> str:
+    try:
+        here = Path(__file__).parent
+        answer = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
+    except OSError:
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
+def _spread(median: float, least: float, most: float) -> str:
+    middle = number(median)
+    return middle if least == most else f"{middle} ({number(least)}–{number(most)})"
+
+
+def note_ratios(found: Sequence[Summary], figure: str, base: str) -> list[str]:
+    """How many times the figure of `base` each other contestant reaches."""
+    rates = {each.contestant: each.figures[figure].median for each in found if figure in each.figures}
+    name = next((key for key in rates if key.startswith(base)), None)
+    if name is None or not rates[name]:
+        return []
+    return [f"{key}: {value / rates[name]:.2f} × {name}" for key, value in rates.items() if key != name]

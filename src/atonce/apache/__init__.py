@@ -1,1 +1,0 @@
-"""Fetches and runs Apache Kafka itself, one node or three, and a Spark standalone cluster."""

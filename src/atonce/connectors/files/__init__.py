@@ -1,0 +1,1 @@
+"""Files that Spark's own file source reads, watched from outside."""

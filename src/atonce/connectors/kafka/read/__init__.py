@@ -1,0 +1,1 @@
+"""Reading topics in Spark's tasks, as columns."""

@@ -1,0 +1,191 @@
+"""What a batch read: its tasks tell the driver what became of each offset, and learn where the ledger's logs stood.
+
+A task tells once, when all its ranges are read to their ends; a retried one tells the same ranges again. Reports only
+ever add to what is known: one that is lost leaves a batch without an account, and never fails it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, fields, replace
+from typing import Any
+
+from atonce.client.offsets import TopicPartition
+from atonce.client.ranges import Account, Wanted
+from atonce.delivery.progress import Plan, Progress
+from atonce.errors import AtOnceError
+from atonce.spark.channel import Door, Place, knock
+
+EPOCHS = "atonce.epochs"
+"""A property of the batch's jobs: partition → [ledger's position, leader epoch of the record before it]."""
+_TELL_WITHIN_S = 2.0
+_SILENT_FOR_S = 60.0
+"""A driver that cannot be reached from here must not cost every task a time-out."""
+
+
+class Accounts:
+    """In the driver, one per run. The newest batch's reports are kept."""
+
+    def __init__(self, place: Place | None = None) -> None:
+        place = place or Place()
+        self._secret = place.new_secret()
+        self._lock = threading.Lock()
+        self._told: dict[str, dict[int, Account]] = {}
+        """Partition → first offset → what became of the range that begins there."""
+        self._door = Door(place, self._secret, self._serve, "atonce-accounts")
+        self._address = f"{place.host}:{self._door.port}"
+
+    @classmethod
+    def for_session(cls, spark: Any) -> Accounts:
+        """Listening where the tasks of this Spark session can reach it."""
+        return cls(Place.of(spark))
+
+    def options(self) -> dict[str, str]:
+        """For the source. Spark leaves out of plans and logs the values of options that are called a secret."""
+        return {"atonce.accounts": self._address, "atonce.accounts.secret": self._secret}
+
+    @contextlib.contextmanager
+    def reading(self, spark: Any, recorded: Progress) -> Iterator[None]:
+        """Around all attempts at one batch: jobs that this thread starts know the ledger's leader epochs."""
+        held = recorded.positions or {}
+        known = {place: [held[place], epoch] for place, epoch in recorded.epochs.items() if place in held}
+        with self._lock:
+            self._told = {}
+        spark.sparkContext.setLocalProperty(EPOCHS, json.dumps(known) if known else None)
+        try:
+            yield
+        finally:
+            spark.sparkContext.setLocalProperty(EPOCHS, None)
+
+    def completed(self, plan: Plan, progress: Progress) -> Progress:
+        """With the leader epochs of the records that the batch read last."""
+        told = {place: chain for place in _moved(plan) if (chain := self._chain(plan, place))}
+        return replace(
+            progress, epochs={**progress.epochs, **{p: c[-1].epoch for p, c in told.items() if c[-1].epoch >= 0}}
+        )
+
+    def summary(self, plan: Plan) -> dict[str, int] | None:
+        """How many offsets the batch took, and why each gave a record or none; None unless all of them are told of."""
+        chains = [self._chain(plan, place) for place in _moved(plan)]
+        if plan.start is None or plan.end is None or not all(chains):
+            return None
+        told = [account for chain in chains for account in chain]
+        return {
+            "offsets": sum(account.end - account.start for account in told),
+            "records": sum(account.records for account in told),
+            "control": sum(account.control for account in told),
+            "aborted": sum(account.aborted for account in told),
+            "missing": sum(account.missing for account in told),
+            "gone": sum(account.gone for account in told),
+        }
+
+    def close(self) -> None:
+        self._door.close()
+
+    def _chain(self, plan: Plan, place: str) -> list[Account]:
+        """The reports that cover the batch's range of a partition without a gap; empty if some are missing."""
+        at, end = (plan.start or {}).get(place, 0), (plan.end or {}).get(place, 0)
+        found: list[Account] = []
+        with self._lock:
+            by_start = dict(self._told.get(place, {}))
+        while at < end:
+            account = by_start.get(at)
+            if account is None or account.end > end:
+                return []
+            found.append(account)
+            at = account.end
+        return found
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection.makefile("rw") as stream, contextlib.suppress(OSError, ValueError, AtOnceError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for line in stream:
+                for account in _parsed(json.loads(line)):
+                    with self._lock:
+                        place = str(TopicPartition(account.topic, account.partition))
+                        self._told.setdefault(place, {})[account.start] = account
+                stream.write("told\n")
+                stream.flush()
+
+
+def _moved(plan: Plan) -> list[str]:
+    """Partitions of which the batch reads something. One that it does not start is only noted."""
+    start, end = plan.start or {}, plan.end or {}
+    return [place for place, at in end.items() if at > start.get(place, at)]
+
+
+def _parsed(rows: Sequence[Sequence[Any]]) -> list[Account]:
+    names = [each.name for each in fields(Account)]
+    return [Account(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+class _Line:
+    """A worker process's connection to the driver, kept from task to task."""
+
+    def __init__(self) -> None:
+        self._to: tuple[int, str] | None = None
+        self._stream: Any = None
+        self._silent_until = 0.0
+
+    def tell(self, address: str, secret: str, text: str) -> None:
+        """Returns when the driver has it, or when it is given up."""
+        if time.monotonic() < self._silent_until:
+            return
+        for fresh in (False, True):
+            try:
+                self._sent(address, secret, text, fresh)
+                return
+            except OSError:
+                self._stream = None
+        self._silent_until = time.monotonic() + _SILENT_FOR_S
+
+    def _sent(self, address: str, secret: str, text: str, fresh: bool) -> None:
+        # A forked child must not use its parent's connection.
+        if fresh or self._stream is None or self._to != (os.getpid(), address):
+            host, _, port = address.rpartition(":")
+            connection = knock((host, int(port)), secret, _TELL_WITHIN_S)
+            connection.settimeout(_TELL_WITHIN_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._stream, self._to = connection.makefile("rw"), (os.getpid(), address)
+        self._stream.write(text + "\n")
+        self._stream.flush()
+        if self._stream.readline() != "told\n":
+            raise ConnectionResetError("the driver did not take the account")
+
+
+_line = _Line()
+
+
+def tell(address: str, secret: str, told: Sequence[Account]) -> None:
+    """In a task: what became of its ranges."""
+    _line.tell(address, secret, json.dumps([astuple(account) for account in told]))
+
+
+def epochs_here() -> Mapping[str, Sequence[int]]:
+    """In a task: partition → [position, leader epoch of the record before it], as its job was given them."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    found: dict[str, list[int]] = json.loads((context.getLocalProperty(EPOCHS) if context else None) or "{}")
+    return found
+
+
+def with_epochs(wanted: Sequence[Wanted], known: Mapping[str, Sequence[int]]) -> list[Wanted]:
+    """Ranges that begin where the ledger stands are asked for with the leader epoch that it holds."""
+    found = []
+    for each in wanted:
+        position, epoch = known.get(str(each), (-1, -1))
+        found.append(each._replace(epoch=epoch) if position == each.start else each)
+    return found
+
+
+def told_at_the_end(batches: Iterator[Any], told: Sequence[Account], address: str, secret: str) -> Iterator[Any]:
+    """Passes everything on. Whoever stops before the end has not read what the ranges hold, so nothing is told."""
+    yield from batches
+    tell(address, secret, told)

@@ -1,0 +1,232 @@
+"""Kafka as a source: replayable and ordered; read_committed by default; new partitions are found while running."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atonce.client.cluster import NO_ID, Cluster
+from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, epoch_ends, list_offsets
+from atonce.connectors.kafka.topic import Kafka
+from atonce.delivery.progress import IDS, Positions
+from atonce.errors import DataLossError, UsageError
+from atonce.guarantee import SourceTraits
+
+log = logging.getLogger(__name__)
+
+CUT_BELIEVED_AFTER_S = 30.0
+"""A new leader may answer a lower end than the one before it, for a moment."""
+ASKED_AGAIN_EVERY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    kafka: Kafka
+
+    def traits(self) -> SourceTraits:
+        return SourceTraits(
+            name=self.kafka.where(),
+            replayable=True,
+            ordered=True,
+            why="a partition gives the same records at the same offsets, as long as retention keeps them",
+            needs=("retention is longer than the longest stop",),
+        )
+
+    def describe(self) -> str:
+        return self.kafka.where()
+
+    def check(self) -> None:
+        if not (self.kafka.topic or self.kafka.pattern or self.kafka.assign):
+            raise UsageError("a Kafka source needs one of topic, pattern and assign")
+        with self._cluster() as cluster:
+            found = self._partitions(cluster)
+        if not found and not self.kafka.pattern:
+            raise UsageError(f"no partitions found for {self.kafka.where()}")
+
+    def first_positions(self) -> Positions | None:
+        with self._cluster() as cluster:
+            partitions = self._partitions(cluster)
+            start = self.kafka.start
+            if isinstance(start, str):
+                wanted = dict.fromkeys(partitions, EARLIEST if start == "earliest" else LATEST)
+            elif set(start) == {"timestamp"}:
+                wanted = dict.fromkeys(partitions, int(start["timestamp"]))
+            else:
+                return self._named_positions(cluster, partitions, start)
+            return _by_place(_resolved(cluster, wanted, self.kafka.isolation))
+
+    def source_ids(self) -> dict[str, str]:
+        with self._cluster() as cluster:
+            found = {name: cluster.topic(name) for name in self._topics(cluster)}
+            return {name: topic.id for name, topic in found.items() if topic is not None and topic.id != NO_ID}
+
+    def refuse_cut(self, positions: Positions, epochs: Positions) -> None:
+        """`DataLossError` if a log no longer holds what was read of it: the leader epoch of the record before a
+        position now ends below it. A log that ends below it altogether may have a leader that is not up to date."""
+        wanted = {_place(place): epoch for place, epoch in epochs.items() if place in positions and epoch >= 0}
+        began = time.monotonic()
+        with self._cluster() as cluster:
+            while wanted:
+                there = {tp: epoch for tp, epoch in wanted.items() if cluster.topic(tp.topic) is not None}
+                ends = epoch_ends(cluster, there)
+                wanted = {tp: there[tp] for tp, (_, end) in ends.items() if 0 <= end < positions[str(tp)]}
+                last = list_offsets(cluster, dict.fromkeys(wanted, LATEST), "read_uncommitted")
+                waited_s = time.monotonic() - began
+                cut = [tp for tp in wanted if last[tp] >= positions[str(tp)] or waited_s >= CUT_BELIEVED_AFTER_S]
+                if cut:
+                    self._tell_cut("; ".join(_cut_words(tp, positions[str(tp)], wanted[tp], ends[tp]) for tp in cut))
+                    return
+                for tp in wanted:
+                    cluster.forget_topic(tp.topic)
+                time.sleep(ASKED_AGAIN_EVERY_S if wanted else 0)
+
+    def _tell_cut(self, what: str) -> None:
+        if self.kafka.fail_on_data_loss:
+            raise DataLossError(
+                f"{what}: the log was cut and written anew, as after an unclean leader election, so what stands before "
+                "these positions is not what was delivered. Next: find out why, then go on with "
+                "fail_on_data_loss: false, or reset it."
+            )
+        log.warning("%s. Going on, as fail_on_data_loss: false says.", what)
+
+    def partition_count(self) -> int:
+        with self._cluster() as cluster:
+            return len(self._partitions(cluster))
+
+    def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
+        kafka = self.kafka
+        reader = self._with_common_options(spark.readStream, options)
+        if kafka.pattern:
+            reader = reader.option("subscribePattern", kafka.pattern)
+        elif kafka.assign:
+            reader = reader.option("assign", json.dumps({t: list(ps) for t, ps in kafka.assign.items()}))
+        else:
+            reader = reader.option("subscribe", kafka.topic)
+        if start is None:
+            reader = reader.option("startingOffsets", "earliest")
+        else:
+            # Exactly there, also when there is nothing yet: a topic that appears meanwhile is read from its beginning.
+            reader = reader.option("atonce.first", _starting_offsets(self._selected(start)))
+        for key, value in kafka.options.items():
+            reader = reader.option(key, value)
+        return reader.load()
+
+    def load_range(self, spark: Any, place: str, start: int, end: int, options: dict[str, str]) -> Any:
+        """Some records of one partition again, as a batch: to find the one that cannot be delivered."""
+        topic, _, index = place.rpartition("/")
+        reader = self._with_common_options(spark.read, options).option("assign", json.dumps({topic: [int(index)]}))
+        reader = reader.option("startingOffsets", json.dumps({topic: {index: start}}))
+        return reader.option("endingOffsets", json.dumps({topic: {index: end}})).load()
+
+    def _with_common_options(self, reader: Any, options: dict[str, str]) -> Any:
+        kafka = self.kafka
+        reader = reader.format("atonce").option("kafka.bootstrap.servers", kafka.servers)
+        reader = reader.option("kafka.isolation.level", kafka.isolation)
+        reader = reader.option("failOnDataLoss", str(kafka.fail_on_data_loss).lower())
+        reader = reader.option("includeHeaders", str(kafka.headers).lower())
+        for key, value in kafka.config.items():
+            reader = reader.option(f"kafka.{key}", value)
+        for key, value in options.items():
+            reader = reader.option(key, value)
+        return reader
+
+    def positions(self, offsets_json: str) -> Positions | None:
+        try:
+            offsets = json.loads(offsets_json)
+            return {
+                f"{topic}/{p}": int(at) for topic, parts in offsets.items() if topic != IDS for p, at in parts.items()
+            }
+        except (ValueError, AttributeError, TypeError):
+            return None
+
+    def watched_files(self) -> None:
+        return None
+
+    def _selected(self, start: Positions) -> Positions:
+        """Without partitions that are no longer asked for. One that is asked for and gone is a loss, not left out."""
+        kafka = self.kafka
+
+        def asked_for(topic: str, index: int) -> bool:
+            if kafka.pattern:
+                return re.fullmatch(kafka.pattern, topic) is not None
+            return index in kafka.assign.get(topic, ()) if kafka.assign else topic in kafka.topic_names()
+
+        return {p: at for p, at in start.items() if asked_for(p.rpartition("/")[0], int(p.rpartition("/")[2]))}
+
+    def _cluster(self) -> Cluster:
+        if not self.kafka.servers:
+            raise UsageError("no servers are known for the Kafka source")
+        return Cluster(self.kafka.servers, self.kafka.config)
+
+    def _topics(self, cluster: Cluster) -> list[str]:
+        if self.kafka.pattern:
+            return sorted(cluster.topics(self.kafka.pattern))
+        return self.kafka.topic_names()
+
+    def _partitions(self, cluster: Cluster) -> list[TopicPartition]:
+        found = []
+        for name in self._topics(cluster):
+            topic = cluster.topic(name)
+            if topic is None:
+                raise UsageError(
+                    f"topic {name!r} does not exist on {self.kafka.servers}. Next: `atonce topics create {name}`, "
+                    f"or correct "
+                    f"its name; there are: {', '.join(sorted(cluster.topics())[:20]) or 'none'}"
+                )
+            there = [p.index for p in topic.partitions]
+            wanted = self.kafka.assign[name] if self.kafka.assign else there
+            if missing := sorted(set(wanted) - set(there)):
+                raise UsageError(f"topic {name!r} has partitions 0 to {len(there) - 1}, not {missing}")
+            found += [TopicPartition(name, index) for index in wanted]
+        return found
+
+    def _named_positions(
+        self, cluster: Cluster, partitions: list[TopicPartition], start: Mapping[str, Any]
+    ) -> Positions:
+        """{topic: {partition: offset}}; -2 is earliest, -1 latest, and what is not named begins at the earliest."""
+        wanted = {tp: int(_of(start, tp)) for tp in partitions}
+        special = {tp: at for tp, at in wanted.items() if at < 0}
+        fixed = {tp: at for tp, at in wanted.items() if at >= 0}
+        return _by_place({**fixed, **_resolved(cluster, special, self.kafka.isolation)})
+
+
+def _place(place: str) -> TopicPartition:
+    topic, _, index = place.rpartition("/")
+    return TopicPartition(topic, int(index))
+
+
+def _cut_words(tp: TopicPartition, position: int, epoch: int, found: tuple[int, int]) -> str:
+    now = (
+        f"that epoch ends at offset {found[1]}" if found[0] == epoch else f"epoch {found[0]} ends at offset {found[1]}"
+    )
+    return f"{tp}: delivered up to offset {position}, the last record in leader epoch {epoch}, but now {now}"
+
+
+def _of(start: Mapping[str, Any], tp: TopicPartition) -> Any:
+    of_topic = start.get(tp.topic, {})
+    return of_topic.get(str(tp.partition), of_topic.get(tp.partition, EARLIEST))
+
+
+def _resolved(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: str) -> dict[TopicPartition, int]:
+    if not wanted:
+        return {}
+    found = list_offsets(cluster, wanted, isolation)
+    late = {tp: LATEST for tp, at in found.items() if at < 0}  # no record is that young: begin at the end
+    return {**found, **(list_offsets(cluster, late, isolation) if late else {})}
+
+
+def _by_place(offsets: Mapping[TopicPartition, int]) -> Positions:
+    return {f"{tp.topic}/{tp.partition}": at for tp, at in offsets.items()}
+
+
+def _starting_offsets(positions: Positions) -> str:
+    nested: dict[str, dict[str, int]] = {}
+    for place, at in sorted(positions.items()):
+        topic, _, index = place.rpartition("/")
+        nested.setdefault(topic, {})[index] = at
+    return json.dumps(nested)

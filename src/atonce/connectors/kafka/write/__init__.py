@@ -1,0 +1,1 @@
+"""Writing topics from Spark's tasks, in one transaction that the driver ends."""

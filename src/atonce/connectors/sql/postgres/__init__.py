@@ -1,0 +1,1 @@
+"""PostgreSQL as sink, and its tables as source."""

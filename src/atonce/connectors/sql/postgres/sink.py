@@ -1,0 +1,142 @@
+"""Postgres: reaches every level up to effectively-once, because rows (by COPY) and ledger share one transaction.
+
+none             progress goes into the ledger row on a timer, rows in a transaction of their own
+at-most-once     the ledger row first, fenced; then the rows in a transaction of their own
+at-least-once    the rows first; then the ledger row
+effectively-once the rows and the ledger row in one transaction
+
+`mode="upsert"` and `dedupe=` also make a repeated batch harmless on their own (S15, S16).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from atonce.connectors.sql.options import TableOptions
+from atonce.delivery.contract import Identity, OpenSink
+from atonce.errors import UnreachableError, UsageError
+from atonce.guarantee import Guarantee, SinkTraits
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres(TableOptions):
+    """A table in PostgreSQL.
+
+    url         `postgresql://user:password@host:port/database`, or libpq's `host=… dbname=…`
+    table       `table` or `schema.table`; the ledger (`atonce_ledger`) stands in the same schema
+    mode        "append", or "upsert" by `key`: the newest row of a key stays, by `order_by` or else in input order
+    key         column(s) that make a row unique, for upsert
+    order_by    column(s) of rows and table that say which row of a key is the newest, such as "updated_at": it stays,
+                whatever comes later. Without it all rows of a key must come from one input partition
+    create      make a missing table from the schema of the rows
+    dedupe      a column with a unique message number; numbers processed before are dropped (S16)
+    dedupe_keep how long numbers are remembered, at least: "7d", "12h", or seconds; None: for ever
+    delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
+    deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"
+    soft_delete a boolean column of rows and table: a deleted row stays, with what the deletion brings and this flag set
+    on_error    "stop" at a row that cannot be delivered, or "dead-letter": put it into `dead_letter`
+    dead_letter table for such rows; default: TABLE_dead_letter
+    timer_s     how often progress is recorded under level none
+    """
+
+    url: str = field(repr=False)
+    table: str
+
+    def __post_init__(self) -> None:
+        if not self.table or not self.url:
+            raise UsageError("Postgres needs a url and a table")
+        self.check_options()
+
+    @property
+    def where(self) -> str:
+        """Host, port and database, without secrets."""
+        from psycopg.conninfo import conninfo_to_dict
+
+        try:
+            parts = conninfo_to_dict(self.url)
+        except Exception:
+            raise UsageError(
+                "the url of Postgres is not understood; expected postgresql://user:password@host:port/database"
+            ) from None
+        return f"{parts.get('host') or 'localhost'}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
+
+    def traits(self) -> SinkTraits:
+        return SinkTraits(
+            name=f"PostgreSQL table {self.table}",
+            atomic=True,
+            idempotent=self.absorbs_repetition,
+            fenced=True,
+            ledger=f"the row of the pipeline in atonce_ledger, beside {self.table} in {self.where}",
+            why="rows and progress are written in one transaction of the database, fenced by the ledger's owner epoch",
+            needs=self.needs(self.table),
+        )
+
+    @property
+    def fuses(self) -> bool:
+        """A row that only the server refuses, to be put aside, is delivered again by way of the staging table."""
+        return self.on_error == "stop" or self.absorbs_repetition
+
+    def describe(self) -> str:
+        return f"PostgreSQL table {self.table} at {self.where}{self.manner()}"
+
+    def check(self) -> None:
+        import psycopg
+
+        from atonce.connectors.sql.postgres.durability import refuse_forgotten_tables
+        from atonce.connectors.sql.postgres.names import qualified
+        from atonce.connectors.sql.postgres.store import connect
+
+        where = self.where
+        try:
+            with connect(self.url) as connection:
+                refuse_forgotten_tables(connection, self._kept_in(), where)
+                found = connection.execute("SELECT to_regclass(%s)", (qualified(self.table),)).fetchone()
+        except psycopg.Error as error:
+            raise UnreachableError(
+                f"PostgreSQL at {where} does not let us in: {str(error).strip()}. "
+                "Next: check that it runs, and user, password and database in the url."
+            ) from None
+        if (found is None or found[0] is None) and not self.create:
+            raise UsageError(
+                f"table {self.table} does not exist at {where}. Next: create it, or set create=True to have it made "
+                "from the schema of the rows."
+            )
+
+    def durability(self, level: Guarantee) -> list[str]:
+        """What the server may forget, one line each; `UsageError` where the level promises that it does not."""
+        from atonce.connectors.sql.postgres.durability import settings_that_forget
+        from atonce.connectors.sql.postgres.store import connect
+
+        with connect(self.url) as connection:
+            return settings_that_forget(connection, self.where, level)
+
+    def _kept_in(self) -> list[str]:
+        """Every table that a delivery writes to."""
+        from atonce.connectors.sql.ledger import TABLE
+        from atonce.connectors.sql.postgres.merge import deleted_table
+        from atonce.connectors.sql.postgres.names import beside, qualified
+
+        name = self.table.rpartition(".")[2]
+        return [
+            qualified(self.table),
+            beside(self.table, TABLE),
+            beside(self.table, f"atonce_seen_{name}"),
+            deleted_table(self.table),
+            qualified(self.dead_letter or f"{self.table}_dead_letter"),
+        ]
+
+    def open(self, identity: Identity, spark: Any) -> OpenSink:
+        from atonce.connectors.sql.delivery import OpenSqlSink
+        from atonce.connectors.sql.ledger import TABLE, SqlLedger
+        from atonce.connectors.sql.postgres.names import beside
+        from atonce.connectors.sql.postgres.store import PostgresStore
+
+        ledger = SqlLedger(
+            name=identity.name,
+            instance=identity.instance,
+            table=beside(self.table, TABLE),
+            placeholder="%s",
+            before=identity.replaced,
+        )
+        return OpenSqlSink(identity, PostgresStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)

@@ -1,0 +1,1 @@
+"""SQLite as sink, and its tables as source."""

@@ -1,0 +1,112 @@
+"""`format("atonce-table")`: a SQL table as a Spark stream, in the order of its growing column, within limits."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from atonce.connectors.sql.database import TableRef, database_for, refuse_another, settled_end
+from atonce.connectors.sql.postgres.outbox import to_schema
+from atonce.errors import AtOnceError, RefusedError, RetriableError, UnreachableError, UsageError
+
+_WAIT_S = 1.0
+"""How long planning waits for writers that are still open; what they hold back comes with a later batch."""
+
+
+class TableSource(DataSource):
+    """The entry point that Spark knows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "atonce-table"
+
+    def schema(self) -> str:
+        found = database_for(_ref(self.options)).columns()
+        return ", ".join(f"`{column.name.replace('`', '``')}` {column.spark}" for column in found)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return TableReader(dict(self.options), schema)
+
+
+class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._ref = _ref(options)
+        self._first = int(options.get("start", "0"))
+        self._max_rows = int(options.get("maxrows", options.get("maxRows", "500000")))
+        self._tasks = int(options.get("tasks", "1"))
+        self._identity = options.get("identity", "")
+        self._schema = schema
+        self._database = database_for(self._ref)
+        self._target: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {self._ref.table: self._first}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._max_rows)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        with passing_trouble(self._ref.table):
+            return self._latest(int(start[self._ref.table]), limit)
+
+    def _latest(self, begin: int, limit: ReadLimit) -> dict[str, int]:
+        refuse_another(self._ref.table, self._identity, begin, self._first, self._database.condition())
+        end = self._database.safe_end(begin, _WAIT_S) if self._target is None else max(begin, self._target)
+        if end > begin and isinstance(limit, ReadMaxRows):
+            end = self._database.limited_end(begin, end, limit.max_rows)
+        return {self._ref.table: end}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with passing_trouble(self._ref.table):
+            self._target = settled_end(self._database, self._ref.table)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        first, last = int(start[self._ref.table]), int(end[self._ref.table])
+        tasks = max(1, min(self._tasks, last - first))
+        cuts = [first + (last - first) * part // tasks for part in range(tasks + 1)]
+        return [InputPartition((low, high)) for low, high in itertools.pairwise(cuts) if high > low]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        start, end = partition.value
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        with passing_trouble(self._ref.table):
+            for batch in self._database.read(start, end):
+                yield to_schema(batch, schema)
+
+
+@contextlib.contextmanager
+def passing_trouble(table: str) -> Iterator[None]:
+    """A database that answered before may again: a restart, a lock that is held, a connection that broke."""
+    try:
+        yield
+    except AtOnceError as error:
+        if isinstance(error, UnreachableError):
+            raise RetriableError(str(error)) from None
+        raise
+    except (psycopg.OperationalError, sqlite3.OperationalError) as error:
+        raise RetriableError(f"table {table} cannot be read now: {str(error).strip()}") from None
+    except (psycopg.Error, sqlite3.Error) as error:
+        raise RefusedError(
+            f"table {table} cannot be read: {str(error).strip()}. Nothing of it was passed over. Next: correct it, "
+            "and run the pipeline again."
+        ) from None
+
+
+def _ref(options: Any) -> TableRef:
+    url = options.get("secret.url") or options.get("url")
+    table = options.get("table") or options.get("dbtable")
+    if not url or not table:
+        raise UsageError('format("atonce-table") needs the options url and table')
+    columns = options.get("columns")
+    names = None if columns is None else tuple(json.loads(columns))
+    return TableRef(url=url, table=table, column=options.get("column") or "id", columns=names)

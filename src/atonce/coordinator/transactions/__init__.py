@@ -1,0 +1,1 @@
+"""Transactional ids, their transactions, and producer ids."""

@@ -1,0 +1,299 @@
+"""One micro-batch delivered: the plan against the ledger, then the two writes in the order that the guarantee says."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from atonce.connectors.kafka.read.accounts import Accounts
+from atonce.delivery.contract import Batch, Identity, Moment, OpenSink
+from atonce.delivery.events import Event, Observer, Step
+from atonce.delivery.input_watch import InputWatch, Unwatched
+from atonce.delivery.progress import COVERS, REMEMBERED_CUTS, Plan, Positions, Progress
+from atonce.delivery.resume import refuse_recreated
+from atonce.delivery.rule import Decision, decide
+from atonce.errors import AtOnceError, OutcomeUnknown, RetriableError
+from atonce.guarantee import ORDERS, Guarantee
+from atonce.spark.checkpoint.plans import Checkpoint
+from atonce.spark.task_errors import brief, of_job
+
+RETRY_FOR_S = 180.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 10.0
+LOOK_AFTER_S = 5.0
+"""An instance without input would not find out that it was replaced; nobody should have to wonder which one runs."""
+REFRESH_AFTER_S = 12 * 3600.0
+"""Offsets of a group without members expire after 7 days by default: a quiet pipeline commits again well before."""
+
+
+class Stopping(AtOnceError):
+    """The pipeline was told to stop; this batch was not begun."""
+
+
+class Deliverer:
+    """What `foreachBatch` calls, in the driver. Remembers what the ledger holds and why it failed, if it did."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        sink: OpenSink,
+        checkpoint: Checkpoint,
+        recorded: Progress,
+        source_ids: dict[str, str],
+        stateful: bool,
+        encoded: bool,
+        observer: Observer,
+        mirror: Callable[[Progress], None] | None = None,
+        accounts: Accounts | None = None,
+        watch: InputWatch | None = None,
+    ) -> None:
+        self._identity = identity
+        self._sink = sink
+        self._checkpoint = checkpoint
+        self.recorded = recorded
+        self._source_ids = source_ids
+        self._stateful = stateful
+        self._encoded = encoded
+        self._observer = observer
+        self._mirror = mirror
+        self._accounts = accounts
+        self._input: InputWatch = watch or Unwatched()
+        self._lock = threading.Lock()
+        self._last_commit = self._last_look = time.monotonic()
+        self._stop = threading.Event()
+        self._retired = False
+        self.delivered = 0
+        """Batches, by this one."""
+        self.failure: BaseException | None = None
+        self.plan: Plan | None = None
+        """The batch that was called last."""
+
+    def __call__(self, df: Any, batch_id: int) -> None:
+        try:
+            with self._lock:
+                try:
+                    self._deliver(df, batch_id)
+                finally:
+                    if self._retired:
+                        self._sink.close()
+        except BaseException as error:
+            self.failure = of_job(error)
+            raise brief(error) from None
+
+    def stop(self, within_s: float) -> None:
+        """Begin no further batch; wait for the running one, for a while."""
+        self._stop.set()
+        if self._lock.acquire(timeout=within_s):
+            self._lock.release()
+
+    def retire(self, within_s: float) -> None:
+        """Another takes over, with a sink and a claim of its own: this one's sink is closed when nobody uses it."""
+        self._stop.set()
+        self._retired = True
+        if self._lock.acquire(timeout=within_s):
+            try:
+                self._sink.close()
+            finally:
+                self._lock.release()
+
+    def refresh(self) -> None:
+        """For quiet times, called often: see that nobody has taken over, and commit again before offsets expire."""
+        now = time.monotonic()
+        if now - max(self._last_commit, self._last_look) < LOOK_AFTER_S or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._last_look = now
+            look = getattr(self._sink, "check_claim", None)
+            if look is not None:
+                with contextlib.suppress(RetriableError):  # the next look, or the next batch, will tell
+                    look()
+            if now - self._last_commit < REFRESH_AFTER_S:
+                return
+            # Its number is used up, also when the answer is lost.
+            self.recorded = again = replace(self.recorded, sequence=self.recorded.sequence + 1)
+            with contextlib.suppress(RetriableError):  # days are left for another try
+                self._sink.progress(again)
+                self._accept(again)
+        finally:
+            self._lock.release()
+
+    def _deliver(self, df: Any, batch_id: int) -> None:
+        if self._stop.is_set():
+            raise Stopping("the pipeline is stopping")
+        query_id = str(df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        plan = self.plan = self._checkpoint.plan(query_id, batch_id, self._stateful)
+        self._tell(Step.PLANNED, batch_id, {"start": plan.start, "end": plan.end})
+        refuse_recreated(self.recorded, plan.source_ids, self._identity.name)
+        if plan.end == {}:  # no partition is there yet: nothing to deliver, and a ledger on one has no place to stand
+            self._pass_over(df, plan)
+            return
+        if decide(plan, self.recorded, lags=self._identity.guarantee is Guarantee.NONE) is Decision.SKIP:
+            self._pass_over(df, plan)
+            return
+        self._input.before(batch_id, query_id)
+        with self._accounts.reading(df.sparkSession, self.recorded) if self._accounts else contextlib.nullcontext():
+            writes = self._in_order(plan, self._progress_after(plan), df)
+        self._accept(writes.recorded)
+        self.delivered += 1
+        self._tell(Step.DELIVERED, batch_id, self._read(plan, writes.rows), rows=writes.rows)
+
+    def _pass_over(self, df: Any, plan: Plan) -> None:
+        if not self._encoded and (self._stateful or self._checkpoint.has_state()):
+            # Its state store must advance all the same, or the checkpoint becomes unusable. Where the sink's part
+            # runs inside the source there is no state, and that part must not run without its errand.
+            df.write.format("noop").mode("overwrite").save()
+        self._input.skipped(plan.batch_id)
+        self._tell(Step.SKIPPED, plan.batch_id)
+
+    def _read(self, plan: Plan, rows: int | None) -> dict[str, Any]:
+        """What the batch read, where all its tasks told; and what the transform filtered out, where rows stay rows."""
+        read = self._accounts.summary(plan) if self._accounts else None
+        if read is None:
+            return {}
+        filtered = read["records"] - rows if rows is not None and not self._stateful else -1
+        return {"read": {**read, "filtered": filtered} if filtered >= 0 else read}
+
+    def _progress_after(self, plan: Plan) -> Progress:
+        before = self.recorded
+        same_query = before.query_id == plan.query_id
+        return Progress(
+            instance=self._identity.instance,
+            query_id=plan.query_id,
+            batch_id=plan.batch_id,
+            positions=None if plan.end is None else {**(before.positions or {}), **plan.end},
+            source_ids=self._ids_after(plan),
+            fingerprint=self._identity.fingerprint,
+            sequence=before.sequence + 1,
+            epochs=_where_it_stands_still(before, plan),
+            first=_with_new_partitions(before.first, plan),
+            recent=(*(before.recent if same_query else ()), plan.cut())[-REMEMBERED_CUTS:],
+        )
+
+    def _ids_after(self, plan: Plan) -> dict[str, str]:
+        """Also of topics that a pattern found later, and of those whose positions are kept though they are gone."""
+        before = {name: known for name, known in self.recorded.source_ids.items() if name != COVERS}
+        return {**before, **self._source_ids, **plan.source_ids}
+
+    def _in_order(self, plan: Plan, progress: Progress, df: Any) -> TwoWrites:
+        """The two writes, in order; passing trouble is waited out, within a limit."""
+        batch = Batch(
+            df=df,
+            plan=plan,
+            encoded=self._encoded,
+            watch=self._watcher(plan.batch_id),
+            complete=lambda progress: self._accounts.completed(plan, progress) if self._accounts else progress,
+        )
+        writes = TwoWrites(self._sink, batch, progress, self._tell)
+        order = ORDERS[self._identity.guarantee]
+        deadline = time.monotonic() + RETRY_FOR_S
+        wait_s = _FIRST_WAIT_S
+        while True:
+            try:
+                order(writes)
+                return writes
+            except Exception as raised:
+                error = of_job(raised)
+                if writes.recorded_first:  # whoever keeps us and calls again must find it recorded
+                    self.recorded = writes.recorded
+                if not isinstance(error, RetriableError) or self._stop.is_set():
+                    raise error from raised
+                if writes.given_up:
+                    self._tell(
+                        Step.ABORTED, plan.batch_id, {"why": f"not repeated, since its progress is recorded: {error}"}
+                    )
+                    return writes
+                if time.monotonic() > deadline and not isinstance(error, OutcomeUnknown):
+                    raise error from raised
+                self._tell(Step.RETRYING, plan.batch_id, {"why": str(error), "wait_s": wait_s})
+                self._stop.wait(wait_s * random.uniform(0.8, 1.2))
+                wait_s = min(_LONGEST_WAIT_S, wait_s * 2)
+
+    def _accept(self, progress: Progress) -> None:
+        self.recorded = progress
+        self._last_commit = time.monotonic()
+        if self._mirror is not None:
+            self._mirror(progress)
+
+    def _watcher(self, batch_id: int) -> Callable[[Moment, dict[str, Any]], None]:
+        def watch(moment: Moment, facts: dict[str, Any]) -> None:
+            self._tell(Step(moment), batch_id, facts)
+
+        return watch
+
+    def _tell(
+        self, step: Step, batch_id: int | None, facts: dict[str, Any] | None = None, rows: int | None = None
+    ) -> None:
+        self._observer.on_event(
+            Event(step=step, pipeline=self._identity.name, batch_id=batch_id, rows=rows, facts=facts or {})
+        )
+
+
+class TwoWrites:
+    """`guarantee.Delivery` over an open sink. A half that is done is not done again when the order is repeated."""
+
+    def __init__(self, sink: OpenSink, batch: Batch, progress: Progress, tell: Callable[..., None]) -> None:
+        self._sink = sink
+        self._given = batch.complete
+        self._batch = replace(batch, complete=self._complete)
+        self._progress = progress
+        self.recorded = progress
+        """The progress as it was recorded."""
+        self._tell = tell
+        self.rows: int | None = None
+        self.written = False
+        self.progressed = False
+        self.recorded_first = False
+        self.given_up = False
+        """Progress was recorded first and the output failed: to repeat it could double rows, so it is lost."""
+
+    def output(self) -> None:
+        if self.written:
+            return
+        self._tell(Step.OUTPUT_BEGUN, self._batch.plan.batch_id)
+        self.given_up = self.recorded_first
+        self.rows = self._sink.output(self._batch)
+        self.given_up, self.written = False, True
+        self._tell(Step.OUTPUT_DONE, self._batch.plan.batch_id)
+
+    def progress(self) -> None:
+        if self.progressed:
+            return
+        self._sink.progress(self._complete(self._progress) if self.written else self._progress)
+        self.progressed = True
+        self.recorded_first = not self.written
+        self._tell(Step.PROGRESS_DONE, self._batch.plan.batch_id)
+
+    def progress_on_timer(self) -> None:
+        if self.progressed:
+            return
+        self._sink.progress_on_timer(self._progress)
+        self.progressed = True
+
+    def output_and_progress(self) -> None:
+        self._tell(Step.OUTPUT_BEGUN, self._batch.plan.batch_id)
+        self.rows = self._sink.output_and_progress(self._batch, self._progress)
+
+    def _complete(self, progress: Progress) -> Progress:
+        """Between the two writes: what reading the input told is part of the progress from here on."""
+        self.recorded = self._given(progress)
+        return self.recorded
+
+
+def _where_it_stands_still(before: Progress, plan: Plan) -> Positions:
+    """Leader epochs of partitions that the batch does not move; of the others, reading them will tell."""
+    end, held = plan.end or {}, before.positions or {}
+    return {
+        place: epoch for place, epoch in before.epochs.items() if end.get(place, held.get(place)) == held.get(place)
+    }
+
+
+def _with_new_partitions(first: Positions | None, plan: Plan) -> Positions | None:
+    """Where the pipeline began, also in partitions that came later."""
+    if first is None or plan.end is None:
+        return first
+    return {**{place: (plan.start or {}).get(place, 0) for place in plan.end}, **first}

@@ -1,1 +1,0 @@
-"""Spark: the session, the `atonce` source, and one micro-batch delivered."""

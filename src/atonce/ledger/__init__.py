@@ -1,1 +1,0 @@
-"""Where progress lives, and the three-row rule that says what to do with a batch."""

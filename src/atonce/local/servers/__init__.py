@@ -1,0 +1,1 @@
+"""Real servers from their own packages, one file each."""

@@ -1,1 +1,0 @@
-"""What a pipeline writes: Kafka, PostgreSQL, SQLite. One file each, one narrow contract."""

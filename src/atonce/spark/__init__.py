@@ -1,0 +1,1 @@
+"""The only room that touches PySpark: sessions, plans, jobs on columns, checkpoints."""

@@ -1,0 +1,1 @@
+"""Spark's checkpoint: what is planned, as the delivery reads it."""

@@ -1,0 +1,1 @@
+"""How a session starts quickly: prepared classes, warm workers."""

@@ -1,0 +1,1 @@
+"""What the history and the output may show at each level."""

@@ -1,0 +1,1 @@
+"""The faults, and how each is injected: one function per variant."""

@@ -1,0 +1,1 @@
+"""The verdict for a terminal, as JSON and as a page."""

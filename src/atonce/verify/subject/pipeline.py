@@ -1,0 +1,267 @@
+"""An AtOnce pipeline as a subject: rewritten to scratch topics and tables, run in warm processes, held at its steps."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from atonce.delivery.events import Step
+from atonce.errors import UsageError
+from atonce.guarantee import Guarantee
+from atonce.verify.checks.oracle import Look
+from atonce.verify.faults.catalogue import Need
+from atonce.verify.subject.batch_rows import read_rows, write_rows
+from atonce.verify.subject.contract import Ending, Names
+from atonce.verify.subject.process import LAUNCHER, Listener, SubjectProcess
+from atonce.verify.subject.rewritten import needs_of, rewritten
+from atonce.verify.subject.worker import MASTER
+from atonce.verify.subject.workload import Workload
+from atonce.verify.wire.history import History
+from atonce.verify.wire.rules import NotFired
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """Fires at the nth time that instance 0 reaches a step, and holds it there until released or killed."""
+
+    step: Step
+    nth: int
+    seen: int = 0
+    fired_at: float | None = None
+    struck: str = ""
+    _process: SubjectProcess | None = None
+    _fired: threading.Event = field(default_factory=threading.Event)
+
+    def reached(self, process: SubjectProcess, message: dict[str, Any]) -> bool:
+        if self._fired.is_set() or message["step"] != self.step.value:
+            return False
+        self.seen += 1
+        if self.seen != self.nth:
+            return False
+        self.fired_at = time.time()
+        self.struck = f"step {self.step.value} of batch {message['batch']}"
+        self._process = process
+        self._fired.set()
+        return True
+
+    def wait(self, timeout_s: float) -> None:
+        if not self._fired.wait(timeout_s):
+            raise NotFired(f"step {self.step.value} was reached {self.seen} times, not {self.nth}")
+
+    def release(self) -> None:
+        if self._process is not None:
+            self._process.go()
+            self._process = None
+
+
+class PipelineSubject:
+    endless = False
+    steps = True
+
+    def __init__(
+        self,
+        pipeline: Any,
+        level: Guarantee,
+        logs: Path,
+        *,
+        records_per_batch: int,
+        stateful: bool | None = None,
+        launcher: Sequence[str] = LAUNCHER,
+    ) -> None:
+        self._original = pipeline
+        self.level: Guarantee | None = level
+        self.title = f"{pipeline.name} ({pipeline._parts()[0].describe()} → {pipeline._parts()[1].describe()})"
+        self._per_batch = records_per_batch
+        self._stateful = stateful
+        """None: not known before the plan has been looked at."""
+        self._launcher = launcher
+        self._logs = logs
+        self._listener = Listener()
+        self._idle: list[SubjectProcess] = []
+        self._active: dict[int, SubjectProcess] = {}
+        self._endings: dict[int, Ending] = {}
+        self._holds: list[Hold] = []
+        self._names: Names | None = None
+        self._history = History()
+        self._started = 0
+        self._standby()
+
+    def needs_met(self) -> set[Need]:
+        return needs_of(self._original, stateful=bool(self._stateful))
+
+    # Processes ------------------------------------------------------------------------------------------------------
+
+    def _spawn(self) -> SubjectProcess:
+        self._started += 1
+        conf = {"spark.driver.memory": "768m", **dict(self._original.spark)}
+        return SubjectProcess(
+            self._listener,
+            self._launcher,
+            self._original.master or MASTER,
+            conf,
+            self._logs / f"subject-{self._started}.log",
+        )
+
+    def _standby(self) -> None:
+        """One more process warms up while another runs, so that a kill costs no cold start."""
+        if not any(process.alive for process in self._idle):
+            self._idle.append(self._spawn())
+
+    def _take(self) -> SubjectProcess:
+        self._idle = [process for process in self._idle if process.alive]
+        if not self._idle:
+            self._idle.append(self._spawn())
+        self._idle.sort(key=lambda process: process.is_warm)
+        return self._idle.pop()
+
+    # A run ----------------------------------------------------------------------------------------------------------
+
+    def prepare(self, names: Names, history: History) -> None:
+        self.finish()
+        self._names, self._history = names, history
+        self._endings.clear()
+        self._holds = []
+        self._write(self._per_batch)
+
+    def _write(self, per_batch: int) -> None:
+        from pyspark import cloudpickle
+
+        if self._names is not None:
+            _by_value(self._original)
+            made = rewritten(self._original, self.level, self._names, per_batch)
+            self._pickle(self._names).write_bytes(cloudpickle.dumps(made))
+
+    def larger_batches(self) -> None:
+        self._write(self._per_batch + self._per_batch // 2)
+
+    def _pickle(self, names: Names) -> Path:
+        return names.scratch / "pipeline.pickle"
+
+    def start(self, number: int = 0) -> None:
+        if self._names is None:
+            raise NotFired("the subject was started before its run was prepared")
+        process = self._active.get(number)
+        if process is None or not process.alive or process.busy:
+            process = self._active[number] = self._take()
+        self._endings.pop(number, None)
+        process.on_event = lambda message: self._event(number, message)
+        process.on_end = lambda message: self._ended(number, message)
+        process.wait_warm()
+        self._history.mark("started", f"instance {number}")
+        process.run(self._pickle(self._names))
+        self._standby()
+
+    def _event(self, number: int, message: dict[str, Any]) -> bool:
+        self._history.mark("step", message["step"], message["batch"])
+        if message["step"] == "planned":
+            for name in ("start", "end"):
+                self._history.mark("planned", message["facts"].get(name, ""), message["batch"])
+        if message["step"] in ("aborted", "retrying"):
+            self._history.mark("said", message["facts"].get("why", ""))
+        process = self._active.get(number)
+        if number != 0 or process is None:
+            return True
+        return not any(hold.reached(process, message) for hold in self._holds)
+
+    def _ended(self, number: int, message: dict[str, Any]) -> None:
+        if message["event"] == "done":
+            self._endings[number] = Ending(0, "")
+        else:
+            words = f"{message['kind']}: {message['message']}"
+            self._endings[number] = Ending(message["code"], words, message["refused"], message["replaced"])
+        self._history.mark("ended", f"instance {number}: {self._endings[number].words[:300] or 'done'}")
+
+    def kill(self, number: int = 0) -> None:
+        process = self._active.pop(number, None)
+        if process is not None:
+            process.kill()
+            self._history.mark("killed", f"instance {number}")
+            self._standby()
+
+    def pause(self, number: int = 0) -> None:
+        if number in self._active:
+            self._active[number].signal(signal.SIGSTOP)
+            self._history.mark("paused", f"instance {number}")
+
+    def resume(self, number: int = 0) -> None:
+        if number in self._active:
+            self._active[number].signal(signal.SIGCONT)
+            self._history.mark("resumed", f"instance {number}")
+
+    def running(self, number: int = 0) -> bool:
+        process = self._active.get(number)
+        return process is not None and process.alive and process.busy
+
+    def ending(self, number: int = 0) -> Ending | None:
+        process = self._active.get(number)
+        if number not in self._endings and process is not None and not process.alive:
+            self._endings[number] = Ending(1, f"its process died: {process.last_words()[-600:]}")
+        return self._endings.get(number)
+
+    def finish(self) -> None:
+        """Idle processes are kept warm for the next run; one that is still busy is killed."""
+        for process in self._active.values():
+            process.signal(signal.SIGCONT)
+            if process.busy or not process.alive:
+                process.kill()
+            elif len(self._idle) < 2:
+                self._idle.append(process)
+            else:
+                process.kill()
+        self._active.clear()
+
+    def close(self) -> None:
+        self.finish()
+        for process in self._idle:
+            process.kill()
+        self._idle = []
+        self._listener.close()
+
+    def hold_at(self, step: Step, nth: int, batch_from: int = 0) -> Hold:
+        hold = Hold(step, nth)
+        self._holds.append(hold)
+        return hold
+
+    def workers(self) -> list[int]:
+        process = self._active.get(0)
+        return process.workers() if process is not None else []
+
+    def look(self, workload: Workload) -> Look | None:
+        if self._names is None:
+            return None
+        rows, result = self._names.scratch / "rows.parquet", self._names.scratch / "batch.parquet"
+        write_rows(self._original.source, self._names.input, workload, rows)
+        process = self._active.get(0) or self._take()
+        self._active[0] = process
+        seen = process.look(self._pickle(self._names), rows, result)
+        if "failed" in seen:
+            raise UsageError(f"the pipeline's plan cannot be looked at: {seen['failed']}")
+        outs = read_rows(result, self._original.sink) if not seen["trouble"] else ()
+        look = Look(stateful=seen["stateful"], mode=seen["mode"], rows=outs, trouble=seen["trouble"])
+        self._stateful = look.stateful if self._stateful is None else self._stateful
+        return look
+
+    def last_words(self) -> str:
+        process = self._active.get(0)
+        return process.last_words() if process is not None else ""
+
+    def with_level(self, level: Guarantee) -> None:
+        """The same pipeline at another level, in the same warm processes."""
+        self.level = level
+        self._original = replace(self._original, guarantee=level)
+
+
+def _by_value(pipeline: Any) -> None:
+    """The user's functions and classes travel whole: their module may not be found from the subject's process."""
+    from pyspark import cloudpickle
+
+    for made in (*pipeline.transforms, pipeline.arrow, type(pipeline.source), type(pipeline.sink)):
+        module = sys.modules.get(getattr(made, "__module__", None) or "")
+        if callable(made) and module is not None and not module.__name__.startswith(("atonce.", "__main__")):
+            cloudpickle.register_pickle_by_value(module)
