@@ -26,6 +26,8 @@ from atonce.broker.messages import (
     RequestHeader,
     encode_body,
     encode_response,
+    is_loaded,
+    load,
     read_header,
     read_request,
 )
@@ -41,6 +43,7 @@ _log = logging.getLogger(__name__)
 
 _SIZE = Struct(">i")
 _KEY = Struct(">h")
+_API = Struct(">hh")
 _SCRATCH_BYTES = 16 * 1024
 _CHUNK_BYTES = 256 * 1024
 _SMALLEST_FRAME = 10
@@ -357,6 +360,9 @@ class Connection(asyncio.BufferedProtocol):
             if login is not None and login.takes_raw_tokens:
                 self._transport.writelines(await login.answer_raw(bytes(frame)))
                 return
+            api_key, version = _API.unpack_from(frame)
+            if not is_loaded(api_key, version):
+                await asyncio.get_running_loop().run_in_executor(self._server.broker.readers, load, api_key, version)
             header = read_header(frame)  # type: ignore[arg-type]
             if login is not None:
                 login.check_allowed(header.api_key)

@@ -154,18 +154,22 @@ def test_the_broker_survives_fuzzed_requests_and_serves_a_good_client() -> None:
 
 @pytest.mark.soak
 def test_fuzz_marks_with_two_thousand_connections_and_a_hundred_thousand_requests() -> None:
+    """What a busy machine does to a wait is seen at a second broker, which nobody attacks."""
     seed = int(os.environ.get("ATONCE_SEED") or random.randrange(2**32))
-    with Broker(settings=SETTINGS) as broker:
+    with Broker(settings=SETTINGS) as broker, Broker() as quiet:
         idle = psutil.Process(broker.pid).memory_info().rss
-        with held_connections(broker.servers, 2000) as held, GoodClient(broker.servers) as good:
-            attacked(broker, seed, 100_000, connections=32)
+        with (
+            held_connections(broker.servers, 2000) as held,
+            GoodClient(broker.servers) as good,
+            GoodClient(quiet.servers) as control,
+        ):
+            grown_mb = attacked(broker, seed, 100_000, connections=32)
             assert all(is_open(one) for one in held)
-            grown_mb = (psutil.Process(broker.pid).memory_info().rss - idle) / 1e6
+            grown_mb = max(grown_mb, (psutil.Process(broker.pid).memory_info().rss - idle) / 1e6)
             check_log(broker)
-    waits = sorted(good.waits_s)
-    print(
-        f"{grown_mb:.0f} MB over the idle broker; a good client waited {waits[-1]:.2f} s at most in {len(waits)} answers"
-    )
+    longest_s, usual_s = max(good.waits_s), max(control.waits_s)
+    print(f"{grown_mb:.0f} MB over the idle broker; a good client waited {longest_s:.2f} s at most", end=" ")
+    print(f"in {len(good.waits_s)} answers, one of a broker that nobody attacked {usual_s:.2f} s")
     assert good.problem is None
     assert grown_mb < 300
-    assert waits[-1] < 1.0
+    assert longest_s < 1.0 + usual_s
