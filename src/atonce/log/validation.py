@@ -39,9 +39,8 @@ from atonce.records.walk import PROBLEMS, Walked, walk
 
 PLACE_SIZE = 16
 _LEAST_LIMIT_BYTES = 32 * 1024 * 1024
-# So much is looked at where it arrives. More is looked at in a thread, and nobody else waits for it.
-QUICK_BYTES = 128 * 1024
-QUICK_COMPRESSED_BYTES = 8 * 1024
+# So much may come out of a compressed batch where it arrives: a third of a millisecond.
+_PATIENCE_BYTES = 1024 * 1024
 _FLAGS_AT = 22
 
 
@@ -62,7 +61,7 @@ class TakesLonger(Exception):
 def accept_quickly(buffer: Buffer, config: LogConfig, now_ms: int) -> list[Incoming] | None:
     """As `accept`, for a client's small compressed batch; None if so much comes out of it that it takes longer."""
     try:
-        return accept(buffer, config, AppendOrigin.CLIENT, now_ms, patience_bytes=QUICK_BYTES)
+        return accept(buffer, config, AppendOrigin.CLIENT, now_ms, patience_bytes=_PATIENCE_BYTES)
     except TakesLonger:
         return None
 
