@@ -103,6 +103,7 @@ class BrokerState:
         self.clock_ms = now_ms
         self.stopping = False
         self.response_room: Callable[[], int] = lambda: MAX_LONG
+        self.answering_bytes = 0  # of records that are being read for answers
         self._storage = DiskStorage(root, Descriptors(open_files))
         self._flushers = ThreadPoolExecutor(8, "flush")
         self._lazy: set[Partition] = set()

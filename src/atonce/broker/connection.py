@@ -57,6 +57,8 @@ _STRANGERS_REQUESTS = 4
 _IN_USE_S = 1.0
 # Above this, the next request of the connection waits until the client has read more of its answers.
 _UNSENT_BYTES = 4 * 1024 * 1024
+# What a client has not read counts from here on; below, there would be too many to count.
+_COUNTED_BYTES = 64 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -150,10 +152,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable.clear()
-        self._stalled_since = time.monotonic()
-        self._least_unsent = self.unsent_bytes
-        self._server.slow.add(self)
+        self._falls_behind()
         self._server.relieve()
+
+    def _falls_behind(self) -> None:
+        if self not in self._server.slow:
+            self._stalled_since = time.monotonic()
+            self._least_unsent = self.unsent_bytes
+            self._server.slow.add(self)
 
     def resume_writing(self) -> None:
         self._writable.set()
@@ -296,6 +302,8 @@ class Connection(asyncio.BufferedProtocol):
     def sweep(self, now: float) -> None:
         """Called every second or so: close what has been quiet, or half sent, for too long."""
         limits = self._server.limits
+        if self in self._server.slow and not self.unsent_bytes and self._writable.is_set():
+            self._server.slow.discard(self)
         began = self._frame_began
         patience_s = limits.receive_s * (2 if self._paused else 1)
         if self.peer.is_stranger and now - self.began > limits.login_s:
@@ -467,3 +475,6 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = time.monotonic()
         # Each part would be a TLS record of its own.
         self._transport.writelines((b"".join(parts),) if self._is_wrapped else parts)
+        if (unsent := self.unsent_bytes) > _COUNTED_BYTES:
+            self._server.unsent_more(unsent)
+            self._falls_behind()

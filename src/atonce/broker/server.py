@@ -24,6 +24,8 @@ from atonce.broker.tls import TlsListener, listening_sockets
 _SWEEP_S = 1.0
 # A client that has read something within this time is not let go, however full we are.
 _STALLED_S = 1.0
+# Unsent bytes of thousands of connections are added up so often.
+_COUNT_AGAIN_S = 0.05
 # Who goes when an address has too many connections is looked up for many newcomers at once.
 _LOOK_AGAIN_S = 0.2
 
@@ -90,6 +92,8 @@ class Server:
         self._next_id = 0
         self._held_bytes = 0
         self._waiting: list[Connection] = []
+        self._unsent = 0
+        self._counted_at = self._relieved_at = -math.inf
         self.slow: set[Connection] = set()  # those that do not read their answers as fast as we write them
         broker.response_room = self.response_room
         self._listening: list[asyncio.Server | TlsListener] = []
@@ -227,14 +231,27 @@ class Server:
 
     def response_room(self) -> int:
         """How much a new answer may hold while slow readers keep us from sending the others."""
-        return self.limits.response_bytes - sum(connection.unsent_bytes for connection in self.slow)
+        now = time.monotonic()
+        if now - self._counted_at >= _COUNT_AGAIN_S:
+            self._counted_at, self._unsent = now, sum(connection.unsent_bytes for connection in self.slow)
+        return self.limits.response_bytes - self._unsent
+
+    def unsent_more(self, size: int) -> None:
+        """An answer was written that its client has not read yet; counted by the next look, and until then here."""
+        self._unsent += size
 
     def relieve(self) -> None:
         """Unsent answers hold too much: those who have read nothing for the longest time are let go."""
         now = time.monotonic()
-        left = sorted(self.slow, key=lambda connection: -connection.stalled_s(now))
-        while left and self.response_room() < 0 and left[0].stalled_s(now) >= _STALLED_S:
-            connection = left.pop(0)
+        if now - self._relieved_at < _COUNT_AGAIN_S:
+            return
+        self._relieved_at = now
+        over = -self.response_room()
+        stalled = ((one.stalled_s(now), one.connection_id, one) for one in self.slow if one.unsent_bytes)
+        for since_s, _, connection in sorted(stalled, reverse=True):
+            if over <= 0 or since_s < _STALLED_S:
+                break
+            over -= connection.unsent_bytes
             self.slow.discard(connection)
             connection.give_up()
 
