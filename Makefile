@@ -44,7 +44,7 @@ bench: setup
 	@for what in broker copy latency price postgres growth; do $(BIN)/python -m bench $$what || exit 1; done
 
 docs: setup
-	@echo "• regenerating docs/reference, docs/pictures, the tables of docs/broker.md and the file map of ARCHITECTURE.md"
+	@echo "• regenerating docs/reference, docs/pictures and the tables of docs/broker.md"
 	@$(BIN)/python scripts/docs.py
 	@$(BIN)/python -m atonce.broker.reference docs/broker.md
 

@@ -170,7 +170,7 @@ def stopped_early(child: Child) -> None:
     """Raises when a contestant has ended by itself."""
     if not child.running:
         words = child.log.read_text(errors="replace")[-800:] if child.log and child.log.exists() else ""
-        raise NotDelivered(f"it ended too early. Its last words: {words}")
+        raise NotDelivered(f"it ended too early. Its last output: {words}")
 
 
 def ours(kind: str, level: str, master: str = "local[2]", run_in: str | None = None) -> Launch:

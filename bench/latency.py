@@ -58,7 +58,7 @@ def measure(work: Work, pace: Pace, launch: Launch) -> Run:
                 begin, ages = _read(work.servers, target, work.partitions, pace, lambda: stopped_early(child))
             except NotDelivered as error:
                 words = log.read_text(errors="replace")[-500:].strip()
-                raise NotDelivered(f"{error}{f'. Its last words: {words}' if words else ''}") from None
+                raise NotDelivered(f"{error}{f'. Its last output: {words}' if words else ''}") from None
             finally:
                 meter.stop()
                 ended.set()

@@ -1,11 +1,10 @@
-"""Regenerates what the docs take from the code: the file map, the reference pages, the pictures.
+"""Regenerates what the docs take from the code: the reference pages and the pictures.
 
 `python scripts/docs.py` writes; `python scripts/docs.py --check` only says what is out of date (exit 1).
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from pathlib import Path
@@ -16,9 +15,6 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import pictures  # noqa: E402
 import reference  # noqa: E402
 
-BEGIN, END = "<!-- file map: made by `make docs` -->", "<!-- end of file map -->"
-
-
 ENVIRONMENT = {
     "ATONCE_SERVERS": "What `--servers` says where it is not given: HOST:PORT[,…].",
     "ATONCE_TRACEBACK": "Set to anything: an unexpected error is printed with its stack.",
@@ -27,33 +23,6 @@ ENVIRONMENT = {
     "XDG_CACHE_HOME": "Where jars and archives are cached, in a folder `atonce`. Default: ~/.cache.",
     "TMPDIR": "Where scratch directories are made.",
 }
-
-
-def first_line(path: Path) -> str:
-    doc = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return doc.strip().splitlines()[0] if doc.strip() else ""
-
-
-def file_map() -> str:
-    package = ROOT / "src" / "atonce"
-    rows = []
-    for path in sorted(
-        package.rglob("*.py"), key=lambda p: (p.parent != package, str(p.parent), p.name != "__init__.py", p.name)
-    ):
-        name = path.relative_to(package)
-        if path.name == "__init__.py":
-            if path.parent != package:
-                rows.append(f"\n**`{name.parent}/`** — {first_line(path)}\n")
-            continue
-        rows.append(f"- `{name}` — {first_line(path)}")
-    return "\n".join(rows).strip()
-
-
-def architecture() -> str:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n\n{file_map()}\n\n{END}{tail}"
 
 
 def cli_reference() -> str:
@@ -112,7 +81,7 @@ def _command_rows(command: object, name: str, depth: int) -> list[str]:
 
 
 def pages() -> dict[Path, str]:
-    made = {ROOT / "ARCHITECTURE.md": architecture(), ROOT / "docs/reference/command-line.md": cli_reference()}
+    made = {ROOT / "docs/reference/command-line.md": cli_reference()}
     for name, text in reference.pages().items():
         made[ROOT / f"docs/reference/{name}"] = text
     for name, drawn in pictures.pictures().items():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import enum
-import importlib
 import inspect
 import re
 import textwrap
@@ -33,6 +32,8 @@ def pages() -> dict[str, str]:
 
 def pipeline_file() -> str:
     from atonce import config
+    from atonce.connectors.kafka.topic import CONNECTOR_OPTIONS
+    from atonce.plugins import Use, plugins
 
     rows = [
         "# The pipeline file",
@@ -44,17 +45,19 @@ def pipeline_file() -> str:
         "",
         *_table(("key", "meaning"), [(f"`{key}`", words) for key, words in config.KEYS.items()]),
     ]
-    for what, kinds in (("source", config.SOURCES), ("sink", config.SINKS)):
-        for kind, target in kinds.items():
-            module, _, name = target.partition(":")
-            value = getattr(importlib.import_module(module), name)
+    uses: tuple[Use, ...] = ("source", "sink")
+    for what in uses:
+        for kind, plugin in plugins(what).items():
+            if plugin.package != "atonce":
+                continue
+            value = plugin.load()
             rows += [f"## `{what}: {{{kind}: …}}`", "", head(value), "", *_option_table(for_use(value, what))]
             if kind == "kafka":
                 more = [
                     f"- a client setting by Kafka's own name, with or without `kafka.` before it: {_names(_client())}"
                 ]
                 if what == "source":
-                    found = _names(config.CONNECTOR_OPTIONS)
+                    found = _names(CONNECTOR_OPTIONS)
                     more.insert(0, f"- an option of [the source](source-options.md): {found}")
                 rows += ["Beside these:", "", *more, ""]
     return _page(rows)

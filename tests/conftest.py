@@ -23,7 +23,7 @@ def apache_kafka() -> Iterator[str]:
     """The servers of a one-node Apache Kafka."""
     from atonce.local.servers.kafka import ApacheKafka
 
-    with ApacheKafka() as kafka:
+    with ApacheKafka(settings={"quota.window.num": "2"}) as kafka:  # a quota is over after seconds, not after eleven
         yield kafka.servers
 
 

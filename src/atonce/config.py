@@ -14,10 +14,12 @@ from typing import Any
 
 import yaml
 
-from atonce.connectors.kafka.topic import SINK_ONLY, SOURCE_ONLY
+from atonce.delivery.abilities import FileKeys
 from atonce.errors import UsageError
 from atonce.local.secrets import has_reference, resolved
-from atonce.pipeline import ARROW_SCHEMA, Pipeline
+from atonce.pipeline import Pipeline
+from atonce.plugins import Use, plugins
+from atonce.spark.planning.planner import ARROW_SCHEMA
 
 KEYS = {
     "name": "The pipeline's name: its consumer group, its transactional id and its row in a ledger. Needed.",
@@ -36,24 +38,6 @@ KEYS = {
     "spark": "Spark settings, a mapping.",
     "metrics": "`HOST:PORT` for metrics in Prometheus format; `--metrics` of the command line goes first.",
 }
-SOURCES = {
-    "kafka": "atonce.connectors.kafka.topic:Kafka",
-    "files": "atonce.connectors.files.source:Files",
-    "table": "atonce.connectors.sql.table:Table",
-}
-SINKS = {
-    "kafka": "atonce.connectors.kafka.topic:Kafka",
-    "postgres": "atonce.connectors.sql.postgres.sink:Postgres",
-    "sqlite": "atonce.connectors.sql.sqlite.sink:SQLite",
-}
-CONNECTOR_OPTIONS = (
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "maxBytesPerTrigger",
-)
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -134,10 +118,10 @@ def load(path: Path | str) -> tuple[Pipeline, dict[str, Any]]:
     plain = {key: Value(file.plain(node), line) for key, (line, node) in keys.items() if key not in ("source", "sink")}
     pipeline = _told(file, plain["name"].line, lambda: Pipeline(str(plain["name"].data)))
     pipeline = _with_settings(file, pipeline, plain)
-    pipeline = pipeline.read(_part(file, keys["source"], "source", SOURCES))
+    pipeline = pipeline.read(_part(file, keys["source"], "source"))
     pipeline = _with_transforms(file, pipeline, plain)
     mode = plain.get("mode", Value(None, 1))
-    sink = _part(file, keys["sink"], "sink", SINKS)
+    sink = _part(file, keys["sink"], "sink")
     pipeline = _told(file, mode.line, lambda: pipeline.write(sink, mode=mode.data))
     pipeline = replace(pipeline, places={part: f"{path}:{keys[part][0]}" for part in ("source", "sink")})
     return pipeline, {"metrics": plain["metrics"].data} if "metrics" in plain else {}
@@ -202,28 +186,28 @@ def _with_transforms(file: File, pipeline: Pipeline, plain: dict[str, Value]) ->
     return pipeline
 
 
-def _part(file: File, found: tuple[int, yaml.Node], what: str, kinds: dict[str, str]) -> Any:
+def _part(file: File, found: tuple[int, yaml.Node], what: Use) -> Any:
     """`source: {kafka: {…}}` → Kafka(…)."""
     line, node = found
+    kinds = plugins(what)
     chosen = file.mapping(node, what)
     if len(chosen) != 1 or next(iter(chosen)) not in kinds:
         got = ", ".join(chosen) or "nothing"
-        raise file.error(line, f"{what} names one of {', '.join(kinds)}; got {got}")
+        near = _nearest(got, tuple(kinds))
+        raise file.error(line, f"{what} names one of {', '.join(kinds)}; got {got}{near}")
     kind, (kind_line, body) = next(iter(chosen.items()))
-    module, _, name = kinds[kind].partition(":")
-    make = getattr(importlib.import_module(module), name)
+    make = _told(file, kind_line, kinds[kind].load)
     parameters = inspect.signature(make).parameters
-    elsewhere = (SINK_ONLY if what == "source" else SOURCE_ONLY) if kind == "kafka" else ()
+    further = make if isinstance(make, FileKeys) else None
+    elsewhere = further.keys_elsewhere(what) if further is not None else ()
     allowed = [each for each in parameters if each not in elsewhere]
-    connector = CONNECTOR_OPTIONS if what == "source" else ()
-    given = file.mapping(body, f"{what}.{kind}")
     arguments: dict[str, Any] = {}
-    for key, (key_line, value) in given.items():
+    for key, (key_line, value) in file.mapping(body, f"{what}.{kind}").items():
+        home = further.home_of(key, what) if further is not None else None
         if key in allowed:
             arguments[key] = _number(file.plain(value), str(parameters[key].annotation))
-        elif kind == "kafka" and (key in connector or "." in key):
-            home = "options" if key in connector else "config"
-            arguments.setdefault(home, {})[key.removeprefix("kafka.")] = _as_text(file.plain(value))
+        elif home is not None:
+            arguments.setdefault(home[0], {})[home[1]] = _as_text(file.plain(value))
         else:
             raise file.error(
                 key_line,

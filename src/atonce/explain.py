@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atonce.connectors.sql.row_order import RowOrder, refusal, why_not
 from atonce.guarantee import BOUNDARY, Guarantee, SinkTraits, SourceTraits, Verdict, strongest
+from atonce.spark.planning.row_order import RowOrder, refusal, why_not
 
 ORDER_WORDS = {
     Guarantee.NONE: "progress on a timer, output when it is ready: a crash may lose records, repeat them, or both",
@@ -23,11 +23,13 @@ def explanation(
     checkpoint: str,
     state: Sequence[str] = (),
     order: RowOrder | None = None,
+    runs: str = "",
     asked: Sequence[str] = (),
 ) -> str:
     """`state`: what feeds the pipeline's state and may come out otherwise when a batch is computed again.
 
-    `order`: what the plan says of the rows of a key, where the sink depends on it. `asked`: what the servers say.
+    `order`: what the plan says of the rows of a key, where the sink depends on it. `runs`: what runs where, and why.
+    `asked`: what the servers say.
     """
     verdict = strongest(source, sink)
     unordered = why_not(order, source.ordered) if order is not None else None
@@ -43,6 +45,7 @@ def explanation(
         *[f"    because   {reason}" for reason in state],
         *([f"  rows        {order.words}"] if order is not None and unordered is None else []),
         f"  progress    {sink.ledger}",
+        *([f"  runs        {runs}"] if runs else []),
         f"  plan        Spark's checkpoint in {checkpoint}",
         f"  without it  {_without_checkpoint(source)}",
         *[f"  you keep to {need}" for need in (*source.needs, *sink.needs)],

@@ -64,8 +64,8 @@ def test_option_without_words_is_an_error(fields: ModuleType) -> None:
 
 
 def test_every_key_of_a_pipeline_file_is_there() -> None:
-    from atonce.config import CONNECTOR_OPTIONS, KEYS
-    from atonce.connectors.kafka.topic import Kafka
+    from atonce.config import KEYS
+    from atonce.connectors.kafka.topic import CONNECTOR_OPTIONS, Kafka
     from atonce.connectors.sql.postgres.sink import Postgres
 
     text = (REFERENCE / "pipeline-file.md").read_text()

@@ -14,14 +14,15 @@ from typing import Any
 def progress_outside_the_transaction() -> None:
     """The output is committed on its own, the progress after it."""
     from atonce.connectors.sql.delivery import OpenSqlSink
+    from atonce.delivery.events import Committed, Committing, OutputDone, ProgressDone
 
     def output_and_progress(self: Any, batch: Any, progress: Any) -> int | None:
         rows = self.output(batch)
-        batch.watch("output-done", {"rows": rows})
+        batch.watch(OutputDone(rows=rows))
         self.progress(progress)
-        batch.watch("progress-done", {})
-        batch.watch("committing", {})
-        batch.watch("committed", {"rows": rows})
+        batch.watch(ProgressDone())
+        batch.watch(Committing())
+        batch.watch(Committed(rows=rows))
         return rows
 
     OpenSqlSink.output_and_progress = output_and_progress  # type: ignore[method-assign]

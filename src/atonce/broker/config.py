@@ -215,9 +215,9 @@ BROKER = (
     Setting("ssl.truststore.type", Kind.STRING, "PEM", "Kafka's default is JKS.", choices=("PEM",)),
     Setting("ssl.client.auth", Kind.STRING, "none", "Whether `SSL` listeners ask clients for a certificate; its name is then the user.", choices=("none", "requested", "required")),
     Setting("ssl.enabled.protocols", Kind.LIST, "TLSv1.2,TLSv1.3", "Versions of TLS.", choices=("TLSv1.2", "TLSv1.3")),
-    Setting("authorizer.class.name", Kind.STRING, "", "Empty: whoever comes in may do everything. `org.apache.kafka.metadata.authorizer.StandardAuthorizer`: what ACLs allow.", choices=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")),
+    Setting("authorizer.class.name", Kind.STRING, "", "Empty: whoever can connect may do everything. `org.apache.kafka.metadata.authorizer.StandardAuthorizer`: what ACLs allow.", choices=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")),
     Setting("super.users", Kind.STRING, "", "Users who may do everything: `User:alice;User:bob`."),
-    _bool("allow.everyone.if.no.acl.found", False, "Whether what no ACL names is open to everybody who comes in."),
+    _bool("allow.everyone.if.no.acl.found", False, "Whether what no ACL names is open to everybody who can connect."),
     _int("authentication.timeout.ms", 10000, "Ours: handshake and login must be done by then.", 100),
     _int("max.unauthenticated.connections", 256, "Ours: connections that have not logged in yet; above it the oldest of the address with most of them goes.", 1),
     # Groups and offsets.

@@ -345,7 +345,7 @@ class Connection(asyncio.BufferedProtocol):
         except asyncio.CancelledError:
             raise
         except Exception:
-            _log.exception("a request of %s failed in a way that it must not", self.address)
+            _log.exception("internal error in a request of %s", self.address)
             self._refuse("an internal error")
         finally:
             await self._finish()
@@ -458,7 +458,7 @@ class Connection(asyncio.BufferedProtocol):
                 continue
             error = answer.exception()
             if error is not None:
-                _log.error("a request of %s failed in a way that it must not", self.address, exc_info=error)
+                _log.error("internal error in a request of %s", self.address, exc_info=error)
                 self._refuse("an internal error")
                 continue
             result = answer.result()

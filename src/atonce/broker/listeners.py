@@ -89,7 +89,7 @@ def parse_listeners(values: Mapping[str, str | None]) -> list[Listener]:
                 f"{', '.join(p.value for p in Protocol)}) to listener.security.protocol.map"
             )
         if port and (host, port) in taken:
-            raise BadSetting(f"listeners: {show_address(host, port)} stands there twice; each needs a port of its own")
+            raise BadSetting(f"listeners: {show_address(host, port)} is given twice; each needs a port of its own")
         taken.add((host, port))
         told = advertised.get(name, (None, None))
         listeners.append(
@@ -113,7 +113,7 @@ def _entries(setting: str, text: str | None) -> dict[str, tuple[str, int]]:
             raise BadSetting(f"{setting}: {word}: expected NAME://HOST:PORT, as in PLAINTEXT://127.0.0.1:9092")
         name = match[1].upper()
         if name in entries:
-            raise BadSetting(f"{setting}: {name} stands there twice; each listener has a name of its own")
+            raise BadSetting(f"{setting}: {name} is given twice; each listener has a name of its own")
         entries[name] = (match[2] if match[2] is not None else match[3], int(match[4]))
     return entries
 

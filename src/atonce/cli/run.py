@@ -66,7 +66,7 @@ def run(
                 stack.enter_context(stopped_by_signals(running))
                 _remember(chosen.name, pipeline)
                 running.start()
-            with shown(numbers, chosen.name, running.job.input_servers, running.job.input_config):
+            with shown(numbers, chosen.name, running.job.source):
                 running.wait()
     finally:
         if server is not None:

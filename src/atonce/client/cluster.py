@@ -239,7 +239,8 @@ def _topic(entry: Any) -> Topic:
     )
     if [each.index for each in partitions] != list(range(len(partitions))) or not partitions:
         raise left_out(f"looking up topic {entry.name!r}: some of its partitions")
-    return Topic(name=entry.name, id=str(entry.topic_id), partitions=partitions)
+    known = NO_ID if entry.topic_id is None else str(entry.topic_id)  # kafka-python reads all zeros as None
+    return Topic(name=entry.name, id=known, partitions=partitions)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -98,7 +98,7 @@ class Connections:
             self.close()
             if self._denied(reasons):
                 raise AccessDenied(
-                    f"{servers}: the broker refuses these credentials or hangs up on them "
+                    f"{servers}: the broker refused these credentials or closed the connection "
                     f"({_reasons(reasons, error)}). Next: check sasl.mechanism, user and password."
                 ) from None
             raise UnreachableError(_unreachable(servers, connect_timeout_ms, reasons, error)) from None

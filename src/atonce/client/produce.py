@@ -3,7 +3,7 @@
 A blob is a whole record batch (`atonce.records.encode`); the sender fills in producer id, epoch, sequence and
 checksum. A partition's first batch goes alone, because the broker may still be busy with the transaction before
 (CONCURRENT_TRANSACTIONS) or with adding the partition; the others follow in a pipeline. What fails in passing is sent
-again in the same order with the same sequences, so that the broker can tell a repetition from a new batch (S8).
+again in the same order with the same sequences, so that the broker can tell a repetition from a new batch.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import crc32c
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
+from atonce.backoff import Backoff
 from atonce.client.answers import left_out
 from atonce.client.cluster import DEFAULT_TIMEOUT_MS, Cluster
 from atonce.client.errors import (
@@ -308,14 +309,13 @@ class Sender:
             lane.pending.clear()
             lane.failure = None
             return
-        deadline, pause_ms = time.monotonic() + self._delivery_timeout_ms / 1000, FIRST_PAUSE_MS
+        backoff = Backoff(FIRST_PAUSE_MS / 1000, LONGEST_PAUSE_MS / 1000, self._delivery_timeout_ms / 1000, growth=1.6)
         while lane.pending:
             failure, lane.failure = lane.failure, None
             if failure is not None:
-                if time.monotonic() > deadline:
+                if backoff.over:
                     raise failure
-                time.sleep(pause_ms / 1000)
-                pause_ms = min(LONGEST_PAUSE_MS, pause_ms * 1.6)
+                backoff.wait()
             self._transmit(lane, lane.pending[0])
             self._drain(lane)
         lane.failure = None

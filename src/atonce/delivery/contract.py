@@ -1,7 +1,8 @@
-"""The one narrow contract between a delivery and a sink.
+"""The one narrow contract between a delivery and the systems plugged into it.
 
-A `Sink` is what the user writes down (frozen, picklable, no connections). `open` gives an `OpenSink`, which lives in
-the driver and owns the connections and the ledger beside the output. The engine calls, in this order:
+A `Source` and a `Sink` are what the user writes down: frozen, picklable, without connections. `Sink.open` gives an
+`OpenSink`, which lives in the driver and owns the connections and the ledger beside the output. A delivery calls, in
+this order:
 
     claim()                             fence older instances, resolve what is in doubt, then read the ledger
     then per batch, in the order that the guarantee says:
@@ -12,35 +13,51 @@ the driver and owns the connections and the ledger beside the output. The engine
     settle()                            returns when everything delivered is visible to readers
     close()
 
-An open sink may also have, and the engine then makes use of it:
-
-    accepts(schema)                     refuse columns before anything starts
-    fused(transform, schema)            a function that runs in the source's tasks and does as much of delivering
-                                        `transform`'s rows as it can, and the schema of what it gives; or None
-    refuses(df, encoded)                whether a row of these cannot be delivered, so that it can be searched for
-    check_claim()                       for times without input: `ReplacedError` if a newer instance holds the pipeline,
-                                        `LedgerMismatch` if the ledger does not stand where this instance left it
+What a system can do besides is an ability: a Protocol of `delivery/abilities.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
+from atonce.delivery.events import Event
 from atonce.delivery.progress import Plan, Positions, Progress
 from atonce.guarantee import Guarantee, SinkTraits, SourceTraits
 
-Moment = Literal["output-done", "progress-done", "committing", "committed", "aborted", "retrying"]
-"""What a sink tells while it delivers, in this order; the names are those of `engine.observer.Step`."""
 
-
-def unwatched(moment: Moment, facts: dict[str, Any]) -> None:
+def unwatched(event: Event) -> None:
     return None
 
 
 def as_it_is(progress: Progress) -> Progress:
     return progress
+
+
+@runtime_checkable
+class Source(Protocol):
+    """What the user writes: `atonce.Kafka("orders")`, `atonce.Files(…)`, `atonce.Table(…)`. Frozen and picklable."""
+
+    def traits(self) -> SourceTraits: ...
+
+    def describe(self) -> str:
+        """One line for people, without secrets."""
+
+    def check(self) -> None:
+        """Raise `UsageError` or `UnreachableError` before anything starts."""
+
+    def first_positions(self) -> Positions | None:
+        """Where a new pipeline begins, as concrete positions. None when positions are opaque."""
+
+    def source_ids(self) -> dict[str, str]:
+        """Topic → topic id (empty where there is no such thing)."""
+
+    def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
+        """A streaming DataFrame that begins at `start` on a fresh checkpoint (ignored on an existing one)."""
+
+    def positions(self, offsets_json: str) -> Positions | None:
+        """One source line of Spark's `offsets/N`, as positions. None when they are opaque."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +73,8 @@ class Identity:
     """Whom its first claim replaced, and at which epoch: a store that shows them again went back to before it."""
     guarantee: Guarantee
     fingerprint: str = ""
-    input_servers: str | None = None
-    """Bootstrap servers of the input's cluster; None when the input is not Kafka."""
-    input_config: dict[str, str] = field(default_factory=dict)
-    input_partitions: int | None = None
-    """How many partitions a missing output topic gets; None: the sink's own default."""
+    source: Source | None = None
+    """The input: a sink of the same system may keep progress with it. None under `atonce.deliver`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +86,10 @@ class Batch:
     plan: Plan
     encoded: bool = False
     """True when `df` holds what the sink's own `fused` function gave (the `map_arrow` path), not rows."""
-    watch: Callable[[Moment, dict[str, Any]], None] = unwatched
+    watch: Callable[[Event], None] = unwatched
     """Called by the sink, in the driver, between its steps (a watcher may block, or kill the process, right there):
-    output-done, progress-done, committing and committed inside `output_and_progress`; aborted and retrying anywhere."""
+    `OutputDone`, `ProgressDone`, `Committing` and `Committed` inside `output_and_progress`; `Aborted` and `Retrying`
+    anywhere. The delivery adds which pipeline and which batch it is."""
     complete: Callable[[Progress], Progress] = as_it_is
     """Called by `output_and_progress` between the two writes: adds to the progress what only reading the input told."""
 
@@ -110,13 +125,6 @@ class OpenSink(Protocol):
 
 
 @runtime_checkable
-class KnowsWhomItReplaced(Protocol):
-    """An open sink whose store may go back to before the claim."""
-
-    @property
-    def replaced(self) -> tuple[str, int] | None: ...
-
-
 class Sink(Protocol):
     """What the user writes: `atonce.Kafka("out")`, `atonce.Postgres(url, table=…)`. Frozen and picklable."""
 
@@ -129,38 +137,3 @@ class Sink(Protocol):
         """Raise `UsageError` (with what is allowed) or `UnreachableError` before anything starts."""
 
     def open(self, identity: Identity, spark: Any) -> OpenSink: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedFiles:
-    """A directory that Spark's own file source reads: what it passes over, it does not tell."""
-
-    path: str
-    options: Mapping[str, str]
-
-
-class Source(Protocol):
-    """What the user writes: `atonce.Kafka("orders")`, `atonce.Files(…)`, `atonce.Table(…)`. Frozen and picklable."""
-
-    def traits(self) -> SourceTraits: ...
-
-    def describe(self) -> str:
-        """One line for people, without secrets."""
-
-    def check(self) -> None:
-        """Raise `UsageError` or `UnreachableError` before anything starts."""
-
-    def first_positions(self) -> Positions | None:
-        """Where a new pipeline begins, as concrete positions. None when positions are opaque."""
-
-    def source_ids(self) -> dict[str, str]:
-        """Topic → topic id (empty where there is no such thing)."""
-
-    def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
-        """A streaming DataFrame that begins at `start` on a fresh checkpoint (ignored on an existing one)."""
-
-    def positions(self, offsets_json: str) -> Positions | None:
-        """One source line of Spark's `offsets/N`, as positions. None when they are opaque."""
-
-    def watched_files(self) -> WatchedFiles | None:
-        """None where Spark's file source has no part in it."""

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from atonce.connectors.kafka.read.accounts import Accounts
-from atonce.delivery.contract import Batch, Identity, Moment, OpenSink
-from atonce.delivery.events import Event, Observer, Step
-from atonce.delivery.input_watch import InputWatch, Unwatched
+from atonce.backoff import Backoff
+from atonce.delivery.abilities import Accounts, ChecksClaim, InputWatch, Unwatched
+from atonce.delivery.contract import Batch, Identity, OpenSink
+from atonce.delivery.engine import Checkpoint, Engine
+from atonce.delivery.events import Aborted, Delivered, Event, Observer, Planned, Retrying, Skipped
 from atonce.delivery.progress import COVERS, REMEMBERED_CUTS, Plan, Positions, Progress
 from atonce.delivery.resume import refuse_recreated
 from atonce.delivery.rule import Decision, decide
+from atonce.delivery.two_writes import TwoWrites
 from atonce.errors import AtOnceError, OutcomeUnknown, RetriableError
 from atonce.guarantee import ORDERS, Guarantee
-from atonce.spark.checkpoint.plans import Checkpoint
-from atonce.spark.task_errors import brief, of_job
 
 RETRY_FOR_S = 180.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 10.0
@@ -41,6 +40,7 @@ class Deliverer:
         self,
         *,
         identity: Identity,
+        engine: Engine,
         sink: OpenSink,
         checkpoint: Checkpoint,
         recorded: Progress,
@@ -53,6 +53,7 @@ class Deliverer:
         watch: InputWatch | None = None,
     ) -> None:
         self._identity = identity
+        self._engine = engine
         self._sink = sink
         self._checkpoint = checkpoint
         self.recorded = recorded
@@ -82,8 +83,8 @@ class Deliverer:
                     if self._retired:
                         self._sink.close()
         except BaseException as error:
-            self.failure = of_job(error)
-            raise brief(error) from None
+            self.failure = self._engine.meaning(error)
+            raise self._engine.brief(error) from None
 
     def stop(self, within_s: float) -> None:
         """Begin no further batch; wait for the running one, for a while."""
@@ -108,10 +109,9 @@ class Deliverer:
             return
         try:
             self._last_look = now
-            look = getattr(self._sink, "check_claim", None)
-            if look is not None:
+            if isinstance(self._sink, ChecksClaim):
                 with contextlib.suppress(RetriableError):  # the next look, or the next batch, will tell
-                    look()
+                    self._sink.check_claim()
             if now - self._last_commit < REFRESH_AFTER_S:
                 return
             # Its number is used up, also when the answer is lost.
@@ -125,9 +125,9 @@ class Deliverer:
     def _deliver(self, df: Any, batch_id: int) -> None:
         if self._stop.is_set():
             raise Stopping("the pipeline is stopping")
-        query_id = str(df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        query_id = self._engine.query_id(df)
         plan = self.plan = self._checkpoint.plan(query_id, batch_id, self._stateful)
-        self._tell(Step.PLANNED, batch_id, {"start": plan.start, "end": plan.end})
+        self._tell(Planned(batch_id=batch_id, start=plan.start, end=plan.end))
         refuse_recreated(self.recorded, plan.source_ids, self._identity.name)
         if plan.end == {}:  # no partition is there yet: nothing to deliver, and a ledger on one has no place to stand
             self._pass_over(df, plan)
@@ -136,27 +136,31 @@ class Deliverer:
             self._pass_over(df, plan)
             return
         self._input.before(batch_id, query_id)
-        with self._accounts.reading(df.sparkSession, self.recorded) if self._accounts else contextlib.nullcontext():
+        with (
+            self._accounts.reading(self._engine.session_of(df), self.recorded)
+            if self._accounts
+            else contextlib.nullcontext()
+        ):
             writes = self._in_order(plan, self._progress_after(plan), df)
         self._accept(writes.recorded)
         self.delivered += 1
-        self._tell(Step.DELIVERED, batch_id, self._read(plan, writes.rows), rows=writes.rows)
+        self._tell(Delivered(batch_id=batch_id, rows=writes.rows, read=self._read(plan, writes.rows)))
 
     def _pass_over(self, df: Any, plan: Plan) -> None:
         if not self._encoded and (self._stateful or self._checkpoint.has_state()):
             # Its state store must advance all the same, or the checkpoint becomes unusable. Where the sink's part
-            # runs inside the source there is no state, and that part must not run without its errand.
-            df.write.format("noop").mode("overwrite").save()
+            # runs inside the source there is no state, and that part must not run without its attempt.
+            self._engine.compute(df)
         self._input.skipped(plan.batch_id)
-        self._tell(Step.SKIPPED, plan.batch_id)
+        self._tell(Skipped(batch_id=plan.batch_id))
 
-    def _read(self, plan: Plan, rows: int | None) -> dict[str, Any]:
+    def _read(self, plan: Plan, rows: int | None) -> dict[str, int]:
         """What the batch read, where all its tasks told; and what the transform filtered out, where rows stay rows."""
         read = self._accounts.summary(plan) if self._accounts else None
         if read is None:
             return {}
         filtered = read["records"] - rows if rows is not None and not self._stateful else -1
-        return {"read": {**read, "filtered": filtered} if filtered >= 0 else read}
+        return {**read, "filtered": filtered} if filtered >= 0 else read
 
     def _progress_after(self, plan: Plan) -> Progress:
         before = self.recorded
@@ -172,6 +176,7 @@ class Deliverer:
             epochs=_where_it_stands_still(before, plan),
             first=_with_new_partitions(before.first, plan),
             recent=(*(before.recent if same_query else ()), plan.cut())[-REMEMBERED_CUTS:],
+            borders={**before.borders, **plan.borders},
         )
 
     def _ids_after(self, plan: Plan) -> dict[str, str]:
@@ -190,28 +195,26 @@ class Deliverer:
         )
         writes = TwoWrites(self._sink, batch, progress, self._tell)
         order = ORDERS[self._identity.guarantee]
-        deadline = time.monotonic() + RETRY_FOR_S
-        wait_s = _FIRST_WAIT_S
+        backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, RETRY_FOR_S)
         while True:
             try:
                 order(writes)
                 return writes
             except Exception as raised:
-                error = of_job(raised)
+                error = self._engine.meaning(raised)
                 if writes.recorded_first:  # whoever keeps us and calls again must find it recorded
                     self.recorded = writes.recorded
                 if not isinstance(error, RetriableError) or self._stop.is_set():
                     raise error from raised
                 if writes.given_up:
                     self._tell(
-                        Step.ABORTED, plan.batch_id, {"why": f"not repeated, since its progress is recorded: {error}"}
+                        Aborted(batch_id=plan.batch_id, why=f"not repeated, since its progress is recorded: {error}")
                     )
                     return writes
-                if time.monotonic() > deadline and not isinstance(error, OutcomeUnknown):
+                if backoff.over and not isinstance(error, OutcomeUnknown):
                     raise error from raised
-                self._tell(Step.RETRYING, plan.batch_id, {"why": str(error), "wait_s": wait_s})
-                self._stop.wait(wait_s * random.uniform(0.8, 1.2))
-                wait_s = min(_LONGEST_WAIT_S, wait_s * 2)
+                self._tell(Retrying(batch_id=plan.batch_id, why=str(error), wait_s=backoff.pause_s))
+                backoff.wait(self._stop)
 
     def _accept(self, progress: Progress) -> None:
         self.recorded = progress
@@ -219,69 +222,11 @@ class Deliverer:
         if self._mirror is not None:
             self._mirror(progress)
 
-    def _watcher(self, batch_id: int) -> Callable[[Moment, dict[str, Any]], None]:
-        def watch(moment: Moment, facts: dict[str, Any]) -> None:
-            self._tell(Step(moment), batch_id, facts)
+    def _watcher(self, batch_id: int) -> Callable[[Event], None]:
+        return lambda event: self._tell(replace(event, batch_id=batch_id))
 
-        return watch
-
-    def _tell(
-        self, step: Step, batch_id: int | None, facts: dict[str, Any] | None = None, rows: int | None = None
-    ) -> None:
-        self._observer.on_event(
-            Event(step=step, pipeline=self._identity.name, batch_id=batch_id, rows=rows, facts=facts or {})
-        )
-
-
-class TwoWrites:
-    """`guarantee.Delivery` over an open sink. A half that is done is not done again when the order is repeated."""
-
-    def __init__(self, sink: OpenSink, batch: Batch, progress: Progress, tell: Callable[..., None]) -> None:
-        self._sink = sink
-        self._given = batch.complete
-        self._batch = replace(batch, complete=self._complete)
-        self._progress = progress
-        self.recorded = progress
-        """The progress as it was recorded."""
-        self._tell = tell
-        self.rows: int | None = None
-        self.written = False
-        self.progressed = False
-        self.recorded_first = False
-        self.given_up = False
-        """Progress was recorded first and the output failed: to repeat it could double rows, so it is lost."""
-
-    def output(self) -> None:
-        if self.written:
-            return
-        self._tell(Step.OUTPUT_BEGUN, self._batch.plan.batch_id)
-        self.given_up = self.recorded_first
-        self.rows = self._sink.output(self._batch)
-        self.given_up, self.written = False, True
-        self._tell(Step.OUTPUT_DONE, self._batch.plan.batch_id)
-
-    def progress(self) -> None:
-        if self.progressed:
-            return
-        self._sink.progress(self._complete(self._progress) if self.written else self._progress)
-        self.progressed = True
-        self.recorded_first = not self.written
-        self._tell(Step.PROGRESS_DONE, self._batch.plan.batch_id)
-
-    def progress_on_timer(self) -> None:
-        if self.progressed:
-            return
-        self._sink.progress_on_timer(self._progress)
-        self.progressed = True
-
-    def output_and_progress(self) -> None:
-        self._tell(Step.OUTPUT_BEGUN, self._batch.plan.batch_id)
-        self.rows = self._sink.output_and_progress(self._batch, self._progress)
-
-    def _complete(self, progress: Progress) -> Progress:
-        """Between the two writes: what reading the input told is part of the progress from here on."""
-        self.recorded = self._given(progress)
-        return self.recorded
+    def _tell(self, event: Event) -> None:
+        self._observer.on_event(replace(event, pipeline=self._identity.name))
 
 
 def _where_it_stands_still(before: Progress, plan: Plan) -> Positions:

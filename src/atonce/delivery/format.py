@@ -1,7 +1,8 @@
 """The version of what ledgers and checkpoints of ours hold: an older one is read and carried over, a newer one refused.
 
 1    positions, topic ids, query and batch id
-2    also leader epochs, where the pipeline began, and the last cuts (`Progress.epochs`, `first`, `recent`)
+2    also leader epochs, where the pipeline began, the last cuts, and the rows before a table's positions
+     (`Progress.epochs`, `first`, `recent`, `borders`)
 """
 
 from __future__ import annotations

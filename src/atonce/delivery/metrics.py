@@ -9,7 +9,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
-from atonce.delivery.events import Event, Observer, Step
+from atonce.delivery.events import Aborted, Delivered, Event, Observer, PassedOver, Planned, Retrying, Skipped
 from atonce.local.host_header import is_meant_for_us
 
 _WINDOW_S = 10.0
@@ -70,26 +70,26 @@ class Numbers:
         with self._lock:
             if event.batch_id is not None:
                 self._batch = event.batch_id
-            if event.step is Step.PLANNED:
+            if isinstance(event, Planned):
                 self._planned_at = now
-            elif event.step is Step.DELIVERED:
+            elif isinstance(event, Delivered):
                 self._counts["batches"] += 1
                 self._counts["commits"] += 1
                 self._counts["rows"] += event.rows or 0
                 self._last_batch_s = now - self._planned_at
                 self._recent.append((now, event.rows or 0))
                 self._trouble = ""
-                self._read.update(event.facts.get("read", {}))
-            elif event.step is Step.SKIPPED:
+                self._read.update(event.read)
+            elif isinstance(event, Skipped):
                 self._counts["skipped"] += 1
-            elif event.step is Step.ABORTED:
+            elif isinstance(event, Aborted):
                 self._counts["aborted"] += 1
-            elif event.step is Step.PASSED_OVER:
-                self._counts["files_passed_over"] += int(event.facts.get("files", 0))
-            elif event.step is Step.RETRYING:
+            elif isinstance(event, PassedOver):
+                self._counts["files_passed_over"] += event.files
+            elif isinstance(event, Retrying):
                 self._counts["retries"] += 1
-                self._counts["restarts"] = max(self._counts["restarts"], int(event.facts.get("restarts", 0)))
-                self._trouble = str(event.facts.get("why", ""))
+                self._counts["restarts"] = max(self._counts["restarts"], event.restarts)
+                self._trouble = event.why
 
     def snapshot(self) -> Snapshot:
         now = time.monotonic()

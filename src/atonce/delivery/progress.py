@@ -13,6 +13,8 @@ Positions = Mapping[str, int]
 COVERS = "covers"
 IDS = "@ids"
 """In a source's line of `offsets/N`: topic → topic id, beside the positions. No topic can have this name."""
+BORDERS = "@borders"
+"""The same for tables: table → what stood right before its position (`connectors/sql/border.py`)."""
 
 REMEMBERED_CUTS = 20
 """How many of its last batches a ledger remembers, to tell a batch that is called again from one that was cut anew."""
@@ -35,6 +37,8 @@ class Plan:
     """Digest of what a batch with opaque offsets covers: the same number with other input in it must be noticed."""
     source_ids: Mapping[str, str] = field(default_factory=dict)
     """Topic → id of the log that this batch was planned for; empty when its source names none."""
+    borders: Mapping[str, str] = field(default_factory=dict)
+    """Table → what stood right before `end` when it was planned; empty for sources that know a log by its id."""
 
     def cut(self) -> Cut:
         """What tells this batch from another one of the same number."""
@@ -80,3 +84,5 @@ class Progress:
     """Where the pipeline began: nothing below was ever delivered by it. None: opaque, or older than this was kept."""
     recent: tuple[Cut, ...] = ()
     """The last batches delivered under `query_id`, the newest last; at most `REMEMBERED_CUTS`."""
+    borders: Mapping[str, str] = field(default_factory=dict)
+    """Table → what stood right before its position, so that one that was filled anew is noticed."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from atonce.delivery.engine import Checkpoint
 from atonce.delivery.progress import Positions, Progress
 from atonce.delivery.rule import Decision, decide
 from atonce.errors import LedgerMismatch
-from atonce.spark.checkpoint.plans import Checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,17 +95,20 @@ def resume(
     `apart`: the ledger is not stored with the output, so an older ledger does not mean that the output is older too.
     """
     planned = checkpoint.planned()
-    if planned is None:
+    if planned is None and not checkpoint.names_no_query():
         return _from_ledger(checkpoint, recorded, name)
-    if recorded.positions is None or checkpoint.has_state() or _agree(checkpoint, planned, recorded):
+    if recorded.positions is None or (
+        planned is not None and (checkpoint.has_state() or _agree(checkpoint, planned, recorded))
+    ):
+        checkpoint.refuse_torn()
         first = checkpoint.first()
         return Beginning(recorded=recorded, start=recorded.positions if first is None else first, fresh=False)
-    if apart:
+    if apart and planned is not None:
         _refuse_behind(checkpoint, planned, recorded, name)
     aside = checkpoint.set_aside()
+    had = "planned nothing" if planned is None else f"planned batch {planned}"
     say(
-        f"checkpoint and ledger of {name!r} disagree: the checkpoint had planned batch {planned}. Going on from the "
-        f"ledger at "
+        f"checkpoint and ledger of {name!r} disagree: the checkpoint had {had}. Going on from the ledger at "
         f"{dict(recorded.positions)} with a fresh checkpoint; the old one is kept in {aside}"
     )
     return _from_ledger(checkpoint, recorded, name)
@@ -142,6 +145,7 @@ def _from_ledger(checkpoint: Checkpoint, recorded: Progress, name: str) -> Begin
 def _agree(checkpoint: Checkpoint, planned: int, recorded: Progress) -> bool:
     """Whether the next batch that Spark will call begins where the ledger ends, or is the ledger's last one."""
     try:
+        checkpoint.refuse_torn()
         plan = checkpoint.plan(checkpoint.query_id() or "", planned, stateful=False)
     except LedgerMismatch:
         return False  # missing or torn: stateless and ordered, so the ledger alone tells where to begin

@@ -6,18 +6,17 @@ goes on from the ledger, or is refused until the reset is repeated.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from atonce.delivery.abilities import StartsAnywhere, borders_of
 from atonce.delivery.contract import Identity, Sink, Source
+from atonce.delivery.engine import Engine
 from atonce.delivery.progress import Positions, Progress
 from atonce.errors import LedgerMismatch, UsageError
 from atonce.guarantee import Guarantee
-from atonce.spark.checkpoint.plans import Checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +54,7 @@ def rewind(
     to: Positions | None,
     partial: bool = False,
     checkpoint: str,
-    input_servers: str | None,
-    input_config: dict[str, str],
-    spark: Any,
+    engine: Engine,
     agree: Callable[[Rewind], None],
 ) -> str | None:
     """Fences whoever runs it, asks `agree` (which raises to decline), then moves. Returns where the checkpoint went."""
@@ -66,10 +63,9 @@ def rewind(
         instance=uuid.uuid4().hex[:12],
         guarantee=guarantee,
         fingerprint=fingerprint,
-        input_servers=input_servers,
-        input_config=input_config,
+        source=source,
     )
-    opened = sink.open(identity, spark)
+    opened = sink.open(identity, engine.session)
     try:
         sequence = 0
         before: Positions | str | None = None
@@ -94,27 +90,28 @@ def rewind(
                 fingerprint=fingerprint,
                 sequence=sequence + 1,
                 first=to,
+                borders=borders_of(source, to),
             )
         )
         opened.settle()
-        return Checkpoint(checkpoint, spark, source.positions).set_aside()
+        return engine.checkpoint(checkpoint, source.positions).set_aside()
     finally:
         opened.close()
 
 
-def target_positions(source: Source, kafka_source: Any, to: str) -> Positions | None:
+def target_positions(source: Source, to: str) -> Positions | None:
     """`earliest`, `latest`, or offsets as JSON ({"orders": {"0": 5}}) or as orders/0=5,orders/1=7."""
     if not source.traits().ordered:
         if to != "earliest":
             raise UsageError(f"positions of {source.describe()} cannot be named, so it can only be reset --to earliest")
         return None
-    words: Any = to if to in ("earliest", "latest") else _offsets(to)
-    if isinstance(words, dict):
-        _refuse_unknown(words, source.first_positions() or {})
-        return words
-    if kafka_source is not None:
-        return type(source)(dataclasses.replace(kafka_source, start=words)).first_positions()  # type: ignore[call-arg]
-    return dataclasses.replace(source, start=words).first_positions()  # type: ignore[type-var]
+    if to not in ("earliest", "latest"):
+        named = _offsets(to)
+        _refuse_unknown(named, source.first_positions() or {})
+        return named
+    if not isinstance(source, StartsAnywhere):
+        raise UsageError(f"{source.describe()} cannot be asked for its {to}. Next: name positions with --to.")
+    return source.starting(to).first_positions()
 
 
 def _refuse_unknown(named: Positions, known: Positions) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 import uuid
@@ -11,16 +10,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from atonce.connectors.files.watch import FileWatch
-from atonce.connectors.kafka.mirror import Mirror
-from atonce.connectors.kafka.read.accounts import Accounts
-from atonce.connectors.kafka.read.stream import register
-from atonce.delivery.contract import Identity, KnowsWhomItReplaced, OpenSink, Sink, Source
+from atonce.backoff import Backoff
+from atonce.delivery.abilities import (
+    Accepts,
+    Accounts,
+    InputWatch,
+    KnownByBorders,
+    KnowsWhomItReplaced,
+    LedgerApart,
+    LoadsRange,
+    Mirror,
+    MirrorsProgress,
+    NoticesCuts,
+    Refuses,
+    Surroundings,
+    TellsWhatWasRead,
+    Unwatched,
+    Watched,
+    borders_of,
+)
+from atonce.delivery.contract import Identity, Sink, Source
 from atonce.delivery.deliver import Deliverer, Stopping
-from atonce.delivery.events import Event, Observer, Silent, Step
-from atonce.delivery.input_watch import InputWatch, Unwatched
+from atonce.delivery.engine import Engine, EngineGone, Placement, Planner, Query
+from atonce.delivery.events import Claimed, Event, Observer, PassedOver, Retrying, Silent, Stopped
 from atonce.delivery.locate import locate
-from atonce.delivery.progress import Positions, Progress
+from atonce.delivery.progress import Progress
 from atonce.delivery.resume import (
     Beginning,
     planned_words,
@@ -41,10 +55,6 @@ from atonce.errors import (
     UsageError,
 )
 from atonce.guarantee import Guarantee
-from atonce.spark.checkpoint.manager import quick_on_a_local_disk
-from atonce.spark.checkpoint.plans import Checkpoint
-from atonce.spark.statefulness import default_mode, is_stateful
-from atonce.spark.task_errors import in_words, of_job
 
 STOP_WITHIN_S = 5.0
 """How long a stop waits for the running batch before it is cancelled and aborted."""
@@ -52,21 +62,9 @@ ABORT_WITHIN_S = 2.0
 NEVER_TWICE = (Guarantee.AT_MOST_ONCE, Guarantee.EFFECTIVELY_ONCE)
 _RESTARTS_WITHIN_S = 600.0
 _MOST_RESTARTS = 10
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.4, 10.0
 _MOST_MOVES = 2
 """A ledger that keeps moving is somebody's doing: then the pipeline stops and says so."""
-
-
-class SparkGone(RefusedError):
-    """Spark's JVM has ended under a running pipeline."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fused:
-    """What runs inside the source's tasks, right behind the decoder, as options for the source."""
-
-    options: dict[str, str] = field(default_factory=dict)
-    encoded: bool = False
-    """The whole transform and the sink's own function are part of it: what the source gives are no longer rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,22 +75,12 @@ class Job:
     guarantee: Guarantee
     source: Source
     sink: Sink
-    build: Callable[[Any, Any], Any]
-    """(loaded DataFrame, open sink) → the DataFrame to deliver."""
-    fuse: Callable[[Any, OpenSink, bool], Fused]
-    """(Spark session, open sink, whether the transform may run on columns) → what runs inside the source's tasks."""
+    planner: Planner
     mode: str | None = None
     """Spark's output mode; None: what the plan allows."""
     checkpoint: str
-    trigger: dict[str, Any] = field(default_factory=dict)
+    trigger: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
-    input_servers: str | None = None
-    input_config: dict[str, str] = field(default_factory=dict)
-    input_partitions: int | None = None
-    refuse_cut: Callable[[Positions, Positions], None] = lambda _positions, _epochs: None
-    """(the ledger's positions, its leader epochs) → `DataLossError` if the input's logs no longer hold them."""
-    mirrored: bool = False
-    """The ledger is not in the input's cluster, so the group's offsets there are kept as a mirror for lag tools."""
     observer: Observer = field(default_factory=Silent)
     say: Callable[[str], None] = print
 
@@ -100,32 +88,34 @@ class Job:
 class Run:
     """Use: `start()`, then `wait()`; `stop()` from anywhere; `close()` at the end."""
 
-    def __init__(self, job: Job, spark: Any) -> None:
+    def __init__(self, job: Job, engine: Engine) -> None:
         self.job = job
-        self._spark = spark
+        self._engine = engine
         self._stop = threading.Event()
         self.identity = Identity(
             name=job.name,
             instance=uuid.uuid4().hex[:12],
             guarantee=job.guarantee,
             fingerprint=job.fingerprint,
-            input_servers=job.input_servers,
-            input_config=job.input_config,
-            input_partitions=job.input_partitions,
+            source=job.source,
         )
-        self._checkpoint = Checkpoint(job.checkpoint, spark, job.source.positions)
-        self._sink = job.sink.open(self.identity, spark)
+        self._checkpoint = engine.checkpoint(job.checkpoint, job.source.positions)
+        self._sink = job.sink.open(self.identity, engine.session)
         self._claiming = self._closed = False
-        self._mirror = (
-            Mirror(job.name, job.input_servers, job.input_config) if job.mirrored and job.input_servers else None
-        )
-        self._accounts = Accounts.for_session(spark) if job.input_servers else None
+        self._mirror: Mirror | None = None
+        if isinstance(job.source, MirrorsProgress):
+            self._mirror = job.source.mirror(job.name, job.sink)
+        self._accounts: Accounts | None = None
+        if isinstance(job.source, TellsWhatWasRead):
+            self._accounts = job.source.accounts(engine.session)
         self._deliverer: Deliverer | None = None
         self._input: InputWatch = Unwatched()
-        self._fused = Fused()
+        self._placement = Placement(why="")
         self._on_columns = True
-        self.query: Any = None
+        self._query: Query | None = None
         self.restarts = 0
+        self._paused: list[float] = []
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._moved = 0
         """How often the ledger was found elsewhere since a batch was last delivered."""
 
@@ -135,17 +125,15 @@ class Run:
         self._input = self._watched()
         source_ids = self.job.source.source_ids()
         beginning = self._begin(source_ids)
-        self._tell(Step.CLAIMED, {"positions": beginning.recorded.positions})
+        self._tell(Claimed(positions=beginning.recorded.positions))
         self._notice_changes(beginning.recorded)
-        self._fused = self.job.fuse(self._spark, self._sink, self._on_columns)
-        register(self._spark)
-        options = {**self._fused.options, **self._source_options({**source_ids, **beginning.recorded.source_ids})}
-        df = self._built(self.job.source.load(self._spark, beginning.start, options))
+        self._placement = self.job.planner.placed(self._engine.session, self._sink, self._on_columns)
+        df = self._built(self._loaded(beginning, source_ids))
         # What was loaded is what the ledger was compared with, not something made again in between.
         refuse_recreated(
             replace(beginning.recorded, source_ids=source_ids), self.job.source.source_ids(), self.job.name
         )
-        stateful = is_stateful(df)
+        stateful = self._engine.stateful(df)
         if stateful and beginning.fresh:
             raise LedgerMismatch(
                 f"the checkpoint {self.job.checkpoint} is gone and with it the state of {self.job.name!r}, while "
@@ -157,31 +145,42 @@ class Run:
             )
         self._deliverer = Deliverer(
             identity=self.identity,
+            engine=self._engine,
             sink=self._sink,
             checkpoint=self._checkpoint,
             recorded=beginning.recorded,
             source_ids=source_ids,
             stateful=stateful,
-            encoded=self._fused.encoded,
+            encoded=self._placement.encoded,
             observer=self.job.observer,
             mirror=self._mirror,
             accounts=self._accounts,
             watch=self._input,
         )
-        writer = df.writeStream.queryName(self.job.name).foreachBatch(self._deliverer)
-        writer = writer.option("checkpointLocation", self.job.checkpoint).outputMode(self.job.mode or default_mode(df))
-        if self.job.trigger:
-            writer = writer.trigger(**self.job.trigger)
         self._input.look(now=True)
-        with quick_on_a_local_disk(self._spark, self.job.checkpoint):
-            self.query = writer.start()
-        return self.query
+        self._query = self._engine.start(
+            df,
+            name=self.job.name,
+            checkpoint=self.job.checkpoint,
+            mode=self.job.mode,
+            trigger=self.job.trigger,
+            deliver=self._deliverer,
+        )
+        return self._query.native
+
+    def _loaded(self, beginning: Beginning, source_ids: Mapping[str, str]) -> Any:
+        told = self._accounts.options({**source_ids, **beginning.recorded.source_ids}) if self._accounts else {}
+        kept = (
+            self.job.source.bordered(beginning.recorded.borders) if isinstance(self.job.source, KnownByBorders) else {}
+        )
+        options = {**self._placement.options, **told, **kept}
+        return self.job.source.load(self._engine.session, beginning.start, options)
 
     def _open_sink(self) -> None:
         """Every claim has its own sink: a batch of an earlier one that still runs must not find our epoch in it."""
         if self._claiming:
             self._let_go()
-            self._sink = self.job.sink.open(self.identity, self._spark)
+            self._sink = self.job.sink.open(self.identity, self._engine.session)
             self._closed = False
         self._claiming = True
 
@@ -198,22 +197,19 @@ class Run:
 
     def wait(self) -> None:
         """Until everything is delivered (available now), `stop` is called, or an error that waiting cannot mend."""
-        since: list[float] = []
         while True:
             failure = self._until_ended()
             if failure is None or isinstance(failure, Stopping) or self._stop.is_set():
                 break
             if isinstance(failure, NeedsRows) and self._on_columns:
                 self._on_columns = False
-                self._tell(Step.RETRYING, {"why": f"{failure}: the query goes on in Spark's JVM"})
-                self._restart([])
+                self._tell(Retrying(why=f"{failure}: the query continues in Spark's JVM"))
+                self._restart()
                 continue
             if isinstance(failure, StartAgain):
-                self._tell(Step.RETRYING, {"why": f"{failure}: the query starts again"})
-                self._restart([])
+                self._tell(Retrying(why=f"{failure}: the query starts again"))
+                self._restart()
                 continue
-            now = time.monotonic()
-            since = [at for at in since if now - at < _RESTARTS_WITHIN_S]
             moved = isinstance(failure, LedgerMismatch)
             if self._deliverer is not None and self._deliverer.delivered:
                 self._moved = 0
@@ -221,28 +217,25 @@ class Run:
             mendable = passing or (moved and not self._checkpoint.has_state())
             if isinstance(failure, UndeliverableRow):
                 raise self._located(failure)
-            if not mendable or len(since) >= _MOST_RESTARTS or (moved and self._moved >= _MOST_MOVES):
+            if not mendable or self._too_often() or (moved and self._moved >= _MOST_MOVES):
                 raise self._in_our_words(failure)
             self._moved += moved
-            since.append(now)
             self.restarts += 1
-            wait_s = min(10.0, 0.2 * 2 ** len(since))
-            self._tell(Step.RETRYING, {"why": str(failure), "wait_s": wait_s, "restarts": self.restarts})
-            self._stop.wait(wait_s)
+            self._wait(failure)
             if self._stop.is_set():
                 break
-            self._restart(since)
+            self._restart()
         self._input.look(now=True)
         with contextlib.suppress(RetriableError):
             self._sink.settle()
-        self._tell(Step.STOPPED, {})
+        self._tell(Stopped())
 
     def stop(self) -> None:
         self._stop.set()
 
     def close(self) -> None:
-        with contextlib.suppress(SparkGone):
-            if self.query is not None and self._is_active():
+        with contextlib.suppress(EngineGone):
+            if self._query is not None and self._query.is_active():
                 self._stop_query()
         self._let_go()
         if self._mirror is not None:
@@ -250,33 +243,46 @@ class Run:
         if self._accounts is not None:
             self._accounts.close()
 
-    def _restart(self, since: list[float]) -> None:
+    def _restart(self) -> None:
         while True:
             try:
                 self.start()
                 return
             except (RetriableError, UnreachableError) as error:
-                if len(since) >= _MOST_RESTARTS or self._stop.is_set():
+                if self._too_often() or self._stop.is_set():
                     raise
-                since.append(time.monotonic())
-                self._tell(Step.RETRYING, {"why": str(error), "restarts": self.restarts})
-                self._stop.wait(min(10.0, 0.2 * 2 ** len(since)))
+                self._wait(error)
+
+    def _too_often(self) -> bool:
+        """So many pauses within a while; after a quiet one they begin small again."""
+        now = time.monotonic()
+        self._paused = [at for at in self._paused if now - at < _RESTARTS_WITHIN_S]
+        if not self._paused:
+            self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        return len(self._paused) >= _MOST_RESTARTS
+
+    def _wait(self, failure: BaseException) -> None:
+        self._paused.append(time.monotonic())
+        self._tell(Retrying(why=str(failure), wait_s=self._backoff.pause_s, restarts=self.restarts))
+        self._backoff.wait(self._stop)
 
     def _until_ended(self) -> BaseException | None:
         """Polls the running query; returns why it failed, or None."""
+        query = self._query
+        if query is None:
+            return None
         while True:
             try:
-                if not self._is_active():
+                if not query.is_active():
                     break
-            except SparkGone:
+            except EngineGone:
                 if self._stop.is_set():
-                    return None  # whoever stops us may have stopped the JVM as well
+                    return None  # whoever stops us may have stopped the engine as well
                 raise
             if self._stop.is_set():
                 self._stop_query()
                 return None
-            with contextlib.suppress(Exception):
-                self.query.awaitTermination(0.2)
+            query.wait(0.2)
             if self._deliverer is not None:
                 try:
                     self._deliverer.refresh()
@@ -286,25 +292,15 @@ class Run:
             self._input.look()
         if self._deliverer is not None and self._deliverer.failure is not None:
             return self._input.meaning(self._deliverer.failure)
-        error = self.query.exception()
-        return None if error is None else self._input.meaning(of_job(error))
-
-    def _is_active(self) -> bool:
-        try:
-            return bool(self.query.isActive)
-        except Exception as error:
-            raise SparkGone(
-                f"the JVM under {self.job.name!r} does not answer: it was killed, or ran out of memory. The batch that "
-                "was running is aborted by the next start. Next: start the pipeline again; if it happens again, give "
-                "Spark more memory (spark.driver.memory)."
-            ) from error
+        error = query.failure()
+        return None if error is None else self._input.meaning(self._engine.meaning(error))
 
     def _stop_query(self) -> None:
         """Let the running batch finish, for a while; then cancel it, and give its abort a moment."""
         if self._deliverer is not None:
             self._deliverer.stop(STOP_WITHIN_S)
-        with contextlib.suppress(Exception):  # Spark gives up waiting after spark.sql.streaming.stopTimeout
-            self.query.stop()
+        if self._query is not None:
+            self._query.stop()
         if self._deliverer is not None:
             self._deliverer.stop(ABORT_WITHIN_S)
 
@@ -329,45 +325,42 @@ class Run:
                 fingerprint=self.identity.fingerprint,
                 sequence=1,
                 first=first,
+                borders=borders_of(self.job.source, first),
             )
             self._record_first(recorded)
         refuse_recreated(recorded, source_ids, self.job.name)
-        self.job.refuse_cut(recorded.positions or {}, recorded.epochs)
-        apart = getattr(self._sink, "ledger_apart", False) and self.job.guarantee in NEVER_TWICE
+        if isinstance(self.job.source, NoticesCuts):
+            self.job.source.refuse_cut(recorded.positions or {}, recorded.epochs)
+        apart = isinstance(self._sink, LedgerApart) and self._sink.ledger_apart and self.job.guarantee in NEVER_TWICE
         return resume(self._checkpoint, recorded, self.job.name, self.job.say, apart=apart)
-
-    def _source_options(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
-        """What our own Kafka source is told: which logs the positions belong to, and where to tell what was read."""
-        if self._accounts is None:
-            return {}
-        return {"atonce.topicIds": json.dumps(dict(topic_ids), sort_keys=True), **self._accounts.options()}
 
     def _built(self, loaded: Any) -> Any:
         """The transform applied, and its columns checked, before anything starts."""
-        if self._fused.encoded:
+        if self._placement.encoded:
             return loaded
         try:
-            df = self.job.build(loaded, self._sink)
+            df = self.job.planner.build(loaded)
         except UsageError:
             raise
         except Exception as error:
-            raise UsageError(f"the transform of {self.job.name!r} fails: {in_words(error)}") from error
-        accepts = getattr(self._sink, "accepts", None)
-        if accepts is not None:
-            accepts(df.schema)
+            raise UsageError(f"the transform of {self.job.name!r} fails: {self._engine.words(error)}") from error
+        if isinstance(self._sink, Accepts):
+            self._sink.accepts(df.schema)
         return df
 
     def _located(self, failure: UndeliverableRow) -> UndeliverableRow:
         """The same error with the input record's partition and offset, where both ends can tell."""
-        refuses, load_range = getattr(self._sink, "refuses", None), getattr(self.job.source, "load_range", None)
+        sink, source = self._sink, self.job.source
         plan = self._deliverer.plan if self._deliverer is not None else None
-        if failure.located or refuses is None or load_range is None or plan is None or plan.stateful:
+        if failure.located or plan is None or plan.stateful:
             return failure
-        fused = self._fused
+        if not isinstance(sink, Refuses) or not isinstance(source, LoadsRange):
+            return failure
+        encoded, options = self._placement.encoded, dict(self._placement.options)
 
-        def fails(place: str, start: int, end: int) -> bool:
-            part = load_range(self._spark, place, start, end, fused.options)
-            return bool(refuses(part if fused.encoded else self.job.build(part, self._sink), fused.encoded))
+        def fails(partition: str, start: int, end: int) -> bool:
+            part = source.load_range(self._engine.session, partition, start, end, options)
+            return sink.refuses(part if encoded else self.job.planner.build(part), encoded)
 
         try:
             found = locate(plan, fails)
@@ -379,12 +372,11 @@ class Run:
         return UndeliverableRow(f"input {topic!r} partition {partition} offset {found[1]}: {failure}")
 
     def _in_our_words(self, failure: BaseException) -> BaseException:
-        theirs = _from_spark(failure) or isinstance(failure, TransformFailed)
-        if not theirs:
+        if not self._engine.theirs(failure) and not isinstance(failure, TransformFailed):
             return failure
         told = RefusedError(
-            f"a batch of {self.job.name!r} failed: {in_words(failure)}. Nothing of it was recorded as delivered. "
-            "Next: correct the transform or the input, and run it again."
+            f"a batch of {self.job.name!r} failed: {self._engine.words(failure)}. Nothing of it was recorded as "
+            "delivered. Next: correct the transform or the input, and run it again."
         )
         told.__cause__ = failure
         return told
@@ -400,22 +392,17 @@ class Run:
                 time.sleep(0.5)
 
     def _watched(self) -> InputWatch:
-        files = self.job.source.watched_files()
-        if files is None:
+        if not isinstance(self.job.source, Watched):
             return Unwatched()
 
         def tell(line: str, count: int) -> None:
             self.job.say(f"{self.job.name}: {line}")
-            self._tell(Step.PASSED_OVER, {"files": count})
+            self._tell(PassedOver(files=count))
 
-        return FileWatch(
-            path=files.path,
-            options=files.options,
-            level=self.job.guarantee,
-            checkpoint=self._checkpoint,
-            spark=self._spark,
-            tell=tell,
+        around = Surroundings(
+            level=self.job.guarantee, checkpoint=self._checkpoint, spark=self._engine.session, tell=tell
         )
+        return self.job.source.watch(around)
 
     def _notice_changes(self, recorded: Progress) -> None:
         before, now = _parts(recorded.fingerprint), _parts(self.identity.fingerprint)
@@ -427,12 +414,8 @@ class Run:
                 f"definition: `atonce reset {self.job.name} --to earliest`."
             )
 
-    def _tell(self, step: Step, facts: dict[str, Any]) -> None:
-        self.job.observer.on_event(Event(step=step, pipeline=self.job.name, facts=facts))
-
-
-def _from_spark(error: BaseException) -> bool:
-    return type(error).__module__.startswith(("pyspark", "py4j"))
+    def _tell(self, event: Event) -> None:
+        self.job.observer.on_event(replace(event, pipeline=self.job.name))
 
 
 def _parts(fingerprint: str) -> dict[str, str]:

@@ -170,7 +170,7 @@ class Child:
         if self.log and self.log.exists():
             words = words + self.log.read_bytes()[-2000:]
         text = words.decode(errors="replace").strip()
-        return f". Its last words:\n{text}" if text else ""
+        return f". Its last output:\n{text}" if text else ""
 
     def __enter__(self) -> Child:
         return self

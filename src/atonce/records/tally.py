@@ -44,6 +44,8 @@ class Tally:
     control: int
     aborted: int
     missing: int
+    first_epoch: int
+    """Leader epoch of the first batch with an offset in the range; -1 when there is none."""
     epoch: int
     """Leader epoch of the last batch that begins below the end; -1 when there is none."""
     reach: int
@@ -102,12 +104,14 @@ def tally(located: Located, decoded: Decoded, *, start: int, end: int, where: st
         )
     upto = max(start, min(end, located.next_offset))
     newest = int(np.flatnonzero(begun)[-1]) if begun.any() else -1
+    oldest = int(np.argmax(inside)) if inside.any() else -1
     return Tally(
         upto=upto,
         records=records,
         control=int(present[inside & control].sum()),
         aborted=int(present[inside & dropped].sum()),
         missing=upto - start - int(present[inside].sum()),
+        first_epoch=int(table[oldest, EPOCH]) if oldest >= 0 else -1,
         epoch=int(table[newest, EPOCH]) if newest >= 0 else -1,
         reach=int(last[newest]) + 1 if newest >= 0 else -1,
     )

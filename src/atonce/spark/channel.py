@@ -168,7 +168,7 @@ def _exactly(connection: socket.socket, size: int, deadline: float) -> bytes:
         connection.settimeout(left)
         more = connection.recv(size - len(found))
         if not more:
-            raise ConnectionResetError("hung up during the greeting")
+            raise ConnectionResetError("closed the connection during the greeting")
         found += more
     return found
 

@@ -17,7 +17,8 @@ from atonce.delivery.resume import refuse_without_ledger
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, SourceTraits, require
 from atonce.spark.checkpoint.plans import Checkpoint
-from atonce.spark.determinism import of_plan, refuse_unproven
+from atonce.spark.engine import SparkEngine
+from atonce.spark.planning.determinism import of_plan, refuse_unproven
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class ForeignDelivery:
             self._open.progress(recorded)
         return Deliverer(
             identity=identity,
+            engine=SparkEngine(spark),
             sink=self._open,
             checkpoint=checkpoint,
             recorded=recorded,

@@ -17,6 +17,7 @@ from typing import Any
 
 from atonce.local.scratch import scratch_directory
 from atonce.local.servers.cluster_secret import find_secret, given_to_the_jvm
+from atonce.plugins import FORMATS, loaded
 from atonce.spark.start.class_archive import java_options as class_archive_options
 from atonce.spark.start.jvm_words import worth_telling
 from atonce.spark.start.spark_home import without_zip
@@ -260,6 +261,5 @@ def _end(folder: Path) -> None:
 
 
 def _register(spark: Any) -> None:
-    from atonce.connectors.kafka.read.stream import register
-
-    register(spark)
+    for target in FORMATS:
+        loaded(target)(spark)

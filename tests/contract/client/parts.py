@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka.protocol.admin import AlterClientQuotasRequest
 
 from atonce.client.cluster import Cluster
-from atonce.client.errors import ConnectionLost
-from atonce.client.fetch import fetch
+from atonce.client.errors import ConnectionLost, raise_for
 from atonce.client.offsets import LATEST, TopicPartition, list_offsets
+from atonce.client.read.fetch import fetch
 from atonce.client.wire import Wire
 from atonce.records.encode import encode
 
@@ -38,6 +39,17 @@ def fresh_topic(servers: str, partitions: int = 1, **config: str) -> str:
     # Apache Kafka acknowledges when its controller knows; its broker hears of it a moment later.
     eventually(lambda: len(admin(servers).list_topics(name, timeout=20).topics[name].partitions) == partitions)
     return name
+
+
+def quota(cluster: Cluster, client_id: str, name: str, value: float) -> None:
+    """Kafka's own, for one client id: what goes beyond it is answered late, or with nothing at first."""
+    entry = AlterClientQuotasRequest.EntryData
+    wanted = entry(
+        entity=[entry.EntityData(entity_type="client-id", entity_name=client_id)],
+        ops=[entry.OpData(key=name, value=value, remove=False)],
+    )
+    answer = cluster.call(AlterClientQuotasRequest(entries=[wanted], validate_only=False))
+    raise_for(answer.entries[0].error_code, "altering a quota")
 
 
 def values(numbers: range | list[int]) -> Any:

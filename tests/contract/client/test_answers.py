@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from kafka.protocol.admin import AlterClientQuotasRequest
 
 from atonce.client.cluster import Cluster
-from atonce.client.errors import raise_for
-from atonce.client.fetch import fetch_all
+from atonce.client.errors import BrokerRefused
 from atonce.client.offsets import LATEST, Committed, TopicPartition, commit, committed, epoch_ends, list_offsets
 from atonce.client.operate import admin
 from atonce.client.operate.hanging import describe_transaction
 from atonce.client.operate.members import group_members
 from atonce.client.produce import Sender, idempotent_producer
-from atonce.client.reader import Reader
+from atonce.client.read.fetch import fetch_all
+from atonce.client.read.reader import Reader
 from atonce.client.transaction import Transaction
 from atonce.client.wire import Wire
 from atonce.records.encode import encode
+from atonce.verify.wire.decode import Request
 from atonce.verify.wire.fabricate import throttled, without
 from atonce.verify.wire.proxy import Proxy
 from atonce.verify.wire.rules import Action, Rule
-from tests.contract.client.parts import blobs, fresh_name, fresh_topic
+from tests.contract.client.parts import blobs, fresh_name, fresh_topic, quota
 
 
 @pytest.fixture
@@ -179,16 +180,6 @@ def test_a_throttled_fetch_waits_as_long_as_it_is_told_and_is_asked_again(
 # Real quotas ------------------------------------------------------------------------------------------------------
 
 
-def quota(cluster: Cluster, client_id: str, name: str, value: float) -> None:
-    entry = AlterClientQuotasRequest.EntryData
-    wanted = entry(
-        entity=[entry.EntityData(entity_type="client-id", entity_name=client_id)],
-        ops=[entry.OpData(key=name, value=value, remove=False)],
-    )
-    answer = cluster.call(AlterClientQuotasRequest(entries=[wanted], validate_only=False))
-    raise_for(answer.entries[0].error_code, "altering a quota")
-
-
 def large(count: int) -> list[Any]:
     """Batches of 20 KB each."""
     rows = pa.RecordBatch.from_pydict({"value": pa.array([b"x" * 10_000] * (2 * count))})
@@ -237,3 +228,25 @@ def test_a_request_quota_slows_everything_down_and_nothing_fails(
             assert admin.topic_settings(cluster, topic)
             assert list_offsets(cluster, {place: LATEST}) == {place: 20}
     assert "throttled by broker" in caplog.text
+
+
+def sent_elsewhere(request: Request, body: Any) -> Any:
+    """A leader that wants its readers to go to a replica near them: no records, no error, and the true bound."""
+
+    def nothing(part: Any) -> Any:
+        return replace(part, records=None, preferred_read_replica=2)
+
+    topics = (replace(topic, partitions=tuple(map(nothing, topic.partitions))) for topic in body.responses)
+    return replace(body, responses=tuple(topics))
+
+
+def test_a_leader_that_sends_readers_elsewhere_is_named_and_its_emptiness_proves_nothing(
+    proxy: Proxy, cluster: Cluster, kafka_servers: str
+) -> None:
+    topic = fresh_topic(kafka_servers)
+    send(cluster, topic, blobs(range(20)))
+    rule = Rule(apis=frozenset({"fetch"}), action=Action.CHANGE, change=sent_elsewhere, times=1000)
+    proxy.add(rule)
+    with pytest.raises(BrokerRefused, match=rf"{topic}/0 at offset 0: the leader sends .* node 2 .*Next: .*selector"):
+        offsets_of(cluster, topic, 20)
+    rule.wait(5)

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from atonce.broker.embedded import Broker
-from atonce.client import identity, reader
+from atonce.client import identity
 from atonce.client.cluster import Cluster
-from atonce.client.fetch import fetch_all
 from atonce.client.offsets import LATEST, TopicPartition, epoch_ends, list_offsets, listed
 from atonce.client.operate.admin import delete_topic
 from atonce.client.produce import Sender
-from atonce.client.ranges import Account, Wanted
+from atonce.client.read import reader
+from atonce.client.read.fetch import fetch_all
+from atonce.client.read.ranges import Account, Wanted, seams
+from atonce.connectors.kafka.source import KafkaSource
+from atonce.connectors.kafka.topic import Kafka
 from atonce.errors import DataLossError
 from atonce.verify.wire.fabricate import failed_fetch
 from atonce.verify.wire.proxy import Proxy
@@ -189,3 +192,48 @@ def test_a_log_cut_and_refilled_is_refused_and_a_restart_is_not(restartable: obj
             read(cluster, Wanted(place.topic, 0, 200, 250, known, account.epoch))
         found, _ = read(cluster, Wanted(place.topic, 0, 200, 250, known, account.epoch), fail_on_data_loss=False)
         assert found == [f"v{n}" for n in range(1100, 1150)]
+
+
+def test_pieces_of_one_range_are_kept_over_a_restart_and_refused_over_a_cut(
+    restartable: object, scratch: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tasks read parts of one partition, and between them its files go back to an older copy and grow again."""
+    from atonce.local.servers.kafka import ApacheKafka
+
+    assert isinstance(restartable, ApacheKafka)
+    kafka, topic = restartable, fresh_topic(restartable.servers)
+    files = kafka.data / "node-1" / "log" / f"{topic}-0"
+    source = KafkaSource(Kafka(topic, servers=kafka.servers))
+    with Cluster(kafka.servers) as cluster:
+
+        def piece(start: int, end: int) -> Account:
+            return read(cluster, Wanted(topic, 0, start, end, topic_id(cluster, topic)))[1]
+
+        send(cluster, topic, range(100))
+        first = piece(0, 100)
+        kafka.stop()
+        shutil.copytree(files, scratch / "copy")
+        kafka.restart()
+        send(cluster, topic, range(100, 200))
+        second, third = piece(100, 150), piece(150, 200)
+        kept = seams([first, second, third])
+        assert [(seam.upto, seam.epoch, seam.next_epoch) for seam in kept] == [(100, 0, second.epoch)]
+        source.refuse_torn(kept)  # an ordinary restart: the epoch before ends where the next one begins
+
+        kafka.kill()
+        shutil.rmtree(files)
+        shutil.copytree(scratch / "copy", files)
+        kafka.restart()
+        send(cluster, topic, range(1000, 1150))
+        cut = rf"{topic}/0: read up to offset 150, .* leader epoch {second.epoch}, but now epoch 0 ends at offset 100"
+        with pytest.raises(DataLossError, match=cut):
+            source.refuse_torn(seams([first, second, piece(150, 250)]))
+        behind = rf"{topic}/0: read up to offset 150, .* but from offset 150 on in epoch {third.epoch}"
+        with pytest.raises(DataLossError, match=behind):
+            source.refuse_torn(seams([first, piece(100, 150), third]))
+        source.refuse_torn(seams([first, piece(100, 150), piece(150, 250)]))
+        KafkaSource(Kafka(topic, servers=kafka.servers, fail_on_data_loss=False)).refuse_torn(seams([second, first]))
+        KafkaSource(Kafka(topic, servers=kafka.servers, fail_on_data_loss=False)).refuse_torn(
+            seams([second, piece(150, 250)])
+        )
+        assert "ends at offset 100. Going on" in caplog.text

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,15 @@ import pytest
 import atonce
 from atonce.client.cluster import Cluster
 from atonce.client.operate.admin import create_topic
+from atonce.delivery.events import Step
 from atonce.errors import DataLossError
 from atonce.local.servers.kafka import ApacheKafka
+from atonce.spark.planning.planner import COLUMNS
+from atonce.verify.wire.decode import Request, batch_heads
+from atonce.verify.wire.proxy import Proxy
+from atonce.verify.wire.rules import Action, Rule
 from tests.contract.client.parts import eventually
-from tests.contract.pipeline.parts import OUTPUTS, Output, produce
+from tests.contract.pipeline.parts import OUTPUTS, Output, Watcher, produce
 from tests.contract.pipeline.test_same_input import copier, delivered, running, values
 
 
@@ -75,3 +81,79 @@ def test_log_cut_and_written_anew_is_refused_and_an_ordinary_restart_is_not(
             pipeline.run(available_now=True)
     for _, output in (*stopped, runs):
         assert sorted(output.values()) == values(range(40))
+
+
+def in_the_next_epoch(request: Request, body: Any) -> Any:
+    """A Fetch whose batches were written by a leader that was elected since. No checksum covers the epoch."""
+
+    def later(part: Any) -> Any:
+        records, at = bytearray(part.records or b""), 0
+        for head in batch_heads(bytes(records)):
+            records[at + 12 : at + 16] = (1).to_bytes(4, "big")
+            at += head.size
+        return replace(part, records=bytes(records))
+
+    topics = (replace(topic, partitions=tuple(map(later, topic.partitions))) for topic in body.responses)
+    return replace(body, responses=tuple(topics))
+
+
+def epochs_that_end_at(end: int) -> Any:
+    def change(request: Request, body: Any) -> Any:
+        topics = (
+            replace(topic, partitions=tuple(replace(part, end_offset=end) for part in topic.partitions))
+            for topic in body.topics
+        )
+        return replace(body, topics=tuple(topics))
+
+    return change
+
+
+def beyond(offset: int) -> Any:
+    def asked(request: Request, facts: Any) -> bool:
+        body = request.body()
+        return any(part.fetch_offset >= offset for topic in body.topics for part in topic.partitions)
+
+    return asked
+
+
+def in_two_tasks(source: atonce.Kafka, output: Output, scratch: Path, watcher: Watcher) -> atonce.Pipeline:
+    """A function of the user's on rows: nothing runs inside the source, where a small batch would be one task."""
+    name = f"torn-{uuid.uuid4().hex[:8]}"
+    pipeline = atonce.Pipeline(name, checkpoint=str(scratch / name), say=lambda _: None, spark={COLUMNS: "false"})
+    return (
+        replace(pipeline, observer=watcher)
+        .read(source)
+        .transform(lambda df: df.selectExpr("cast(key as string) key", "cast(value as string) value"))
+        .write(output.sink)
+    )
+
+
+@pytest.mark.parametrize("kind", ["kafka", "sqlite"])
+def test_batch_whose_tasks_met_two_logs_is_not_delivered_and_after_a_failover_it_is(
+    kafka_servers: str, scratch: Path, spark: Any, kind: str
+) -> None:
+    """Two tasks read halves of one partition, the second of a leader of the next epoch: elected cleanly, or not."""
+    topic = f"torn-{uuid.uuid4().hex[:8]}"
+    with Cluster(kafka_servers) as cluster:
+        create_topic(cluster, topic, partitions=1)
+    produce(kafka_servers, topic, range(40), partitions=1)
+    output = OUTPUTS[kind](uuid.uuid4().hex[:8], kafka_servers, scratch, "")
+    with Proxy(kafka_servers) as proxy:
+        source = atonce.Kafka(topic, servers=proxy.servers, options={"minPartitions": "2"})
+        pipeline = in_two_tasks(source, output, scratch, watcher := Watcher())
+        later = Rule(
+            apis=frozenset({"fetch"}), action=Action.CHANGE, change=in_the_next_epoch, only_if=beyond(20), times=1000
+        )
+        cut_off = Rule(
+            apis=frozenset({"offset_for_leader_epoch"}), action=Action.CHANGE, change=epochs_that_end_at(10), times=100
+        )
+        proxy.add(later)
+        proxy.add(cut_off)
+        with pytest.raises(DataLossError, match=rf"{topic}/0: read up to offset 20, .* epoch 0, .* ends at offset 10"):
+            pipeline.run(available_now=True)
+        assert later.fired and cut_off.fired
+        if kind == "kafka":  # its transaction is over: readers behind it wait for nobody
+            assert Step.ABORTED in watcher.steps()
+        cut_off.seen = cut_off.nth + cut_off.times  # from here on the broker's own word stands
+        pipeline.run(available_now=True)
+    assert sorted(output.values()) == values(range(40))

@@ -99,7 +99,12 @@ def test_python_worker_killed_mid_write_loses_and_doubles_nothing(
 def test_newer_instance_replaces_the_older_one(copy: Make, embedded: str, spark: Any) -> None:
     """F16: the older instance is fenced in the middle of a batch, reads the claim, and stops. Nothing of it is visible."""
     pipeline = copy()
-    newer = Identity(name=pipeline.name, instance="newer", guarantee=Guarantee.EFFECTIVELY_ONCE, input_servers=embedded)
+    newer = Identity(
+        name=pipeline.name,
+        instance="newer",
+        guarantee=Guarantee.EFFECTIVELY_ONCE,
+        source=pipeline.at(embedded).source.as_source(),
+    )
 
     def claim_it(_: Event) -> None:
         opened = KafkaSink(pipeline.sink).open(newer, spark)
@@ -158,7 +163,7 @@ def test_batch_that_outlives_its_transaction_runs_again_with_a_longer_one(copy: 
     watcher = Watcher()
     pipeline = replace(copy(partitions=1, transform=slow, transaction_timeout_ms=1_000), observer=watcher)
     pipeline.run(available_now=True)
-    reasons = [str(event.facts.get("why")) for event in watcher.events if event.step is Step.ABORTED]
+    reasons = [event.why for event in watcher.events if event.step is Step.ABORTED]
     assert any("transaction's time" in reason for reason in reasons), reasons
     assert [value.strip() for value in delivered(pipeline, embedded)] == expected(60)
 

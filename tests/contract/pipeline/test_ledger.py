@@ -68,6 +68,22 @@ def test_deleted_checkpoint_is_begun_again_from_the_ledger(pipe: Make, embedded:
     assert delivered(pipeline, embedded) == expected(60)
 
 
+@pytest.mark.parametrize("name", ["metadata", "atonce.json"])
+def test_torn_checkpoint_is_begun_again_from_the_ledger_or_refused_if_it_has_state(
+    pipe: Make, embedded: str, scratch: Path, name: str
+) -> None:
+    """A power cut under Spark's own files, or ours."""
+    plain, stateful = pipe(), pipe(transform="SELECT CAST(count(*) AS STRING) AS value FROM input")
+    for pipeline in (plain, stateful):
+        pipeline.run(available_now=True)
+        (scratch / pipeline.name / name).write_text('{"id')
+    produce(embedded, plain.name, range(40, 60), partitions=2)
+    plain.run(available_now=True)
+    assert delivered(plain, embedded) == expected(60)
+    with pytest.raises(LedgerMismatch, match=rf"{stateful.name}/{name} is torn.*Next: restore the checkpoint"):
+        stateful.run(available_now=True)
+
+
 def test_checkpoint_that_is_a_version_behind_is_begun_again_from_the_ledger(
     pipe: Make, embedded: str, scratch: Path
 ) -> None:
@@ -117,7 +133,7 @@ def test_ledger_that_is_older_than_the_output_is_refused(pipe: Make, embedded: s
     assert delivered(pipeline, embedded) == expected(60)
 
 
-def test_database_restored_with_its_ledger_is_gone_on_from(embedded: str, scratch: Path, spark: Any) -> None:
+def test_database_restored_with_its_ledger_is_resumed_from(embedded: str, scratch: Path, spark: Any) -> None:
     """F27: output and ledger are one, so what the restored ledger says is what the restored output holds."""
     name = f"restored-{uuid.uuid4().hex[:8]}"
     with Cluster(embedded) as cluster:

@@ -156,7 +156,12 @@ def _partitions_used(servers: str, topic: str) -> set[int]:
 def test_sink_whose_last_timed_commit_fails_lets_go_of_everything(embedded: str, spark: Any) -> None:
     """Level none: the commit of close() may fail, and the lease's socket, the spool and the connections go all the same."""
     name = filled(embedded)
-    who = Identity(name=f"{name}-closing", instance="a", guarantee=Guarantee.NONE, input_servers=embedded)
+    who = Identity(
+        name=f"{name}-closing",
+        instance="a",
+        guarantee=Guarantee.NONE,
+        source=atonce.Kafka(name, servers=embedded).as_source(),
+    )
     sink = kafka_open.KafkaOpenSink(atonce.Kafka(f"{name}-out", servers=embedded), who, spark)
     sink.claim()
     sink.progress_on_timer(
@@ -176,12 +181,17 @@ def test_sink_whose_last_timed_commit_fails_lets_go_of_everything(embedded: str,
 
 def test_timed_commit_waits_for_whoever_holds_the_sink(embedded: str, spark: Any) -> None:
     name = filled(embedded)
-    who = Identity(name=f"{name}-timed", instance="a", guarantee=Guarantee.NONE, input_servers=embedded)
+    who = Identity(
+        name=f"{name}-timed",
+        instance="a",
+        guarantee=Guarantee.NONE,
+        source=atonce.Kafka(name, servers=embedded).as_source(),
+    )
     sink = kafka_open.KafkaOpenSink(atonce.Kafka(f"{name}-out", servers=embedded), who, spark)
     sink.claim()
     progress = Progress(instance="a", query_id="q", batch_id=0, positions={f"{name}/0": 5}, sequence=1)
     with sink._lock:
-        late = threading.Thread(target=sink._record_from_timer, args=(progress,))
+        late = threading.Thread(target=sink._timer._commit, args=(progress,))
         late.start()
         late.join(0.2)
         assert late.is_alive()

@@ -116,6 +116,24 @@ def test_topic_made_again_and_refilled_under_a_running_pipeline_is_refused(
     assert sorted(output.values()) == values(range(40))
 
 
+def test_topic_made_again_between_two_batches_is_refused(kafka_servers: str, scratch: Path, spark: Any) -> None:
+    """Nobody looks while it is away, and when somebody looks it ends beyond the position: only its id tells."""
+    output = OUTPUTS["sqlite"](uuid.uuid4().hex[:8], kafka_servers, scratch, "")
+    topic = f"between-{uuid.uuid4().hex[:8]}"
+    old = make(kafka_servers, topic)
+    produce(kafka_servers, topic, range(40), partitions=2)
+
+    def make_again(_: Event) -> None:
+        make(kafka_servers, topic)
+        produce(kafka_servers, topic, range(1000, 1100), partitions=2)
+
+    pipeline = copier(kafka_servers, atonce.Kafka(topic, servers=kafka_servers), output, scratch)
+    with running(replace(pipeline, observer=Watcher(Step.DELIVERED, make_again))) as ended:
+        error = ended()
+    assert isinstance(error, RefusedError) and old in str(error)
+    assert sorted(output.values()) == values(range(40))
+
+
 def test_pattern_without_a_topic_waits_and_loses_nothing(
     kafka_servers: str, output: Output, scratch: Path, spark: Any
 ) -> None:

@@ -18,7 +18,7 @@ TEXT = "key string, value string"
 
 class Tell:
     def on_event(self, event: Event) -> None:
-        print(event.step.value, event.batch_id, event.facts.get("why", ""), flush=True)
+        print(event.step.value, event.batch_id, event.details().get("why", ""), flush=True)
 
 
 def slow(df: Any) -> Any:

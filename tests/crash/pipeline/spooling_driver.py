@@ -33,7 +33,7 @@ class Watched(Spool):
 
 class Tell:
     def on_event(self, event: Event) -> None:
-        print(event.step.value, event.batch_id, event.facts.get("why", ""), flush=True)
+        print(event.step.value, event.batch_id, event.details().get("why", ""), flush=True)
         if event.step.value == "output-begun" and event.batch_id == STRUCK:
             _wipe.set()
         if event.step.value == "aborted":

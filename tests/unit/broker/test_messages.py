@@ -174,7 +174,7 @@ def test_fields_that_a_version_does_not_know_are_dropped() -> None:
     assert reply(3, 13, values).cluster_id == "c"
 
 
-def test_field_that_no_version_knows_is_a_fault_of_ours() -> None:
+def test_field_that_no_version_knows_is_an_internal_error() -> None:
     with pytest.raises(InvariantError, match="no version of MetadataResponse has a field 'topcis'"):
         reply(3, 13, {"topcis": []})
 

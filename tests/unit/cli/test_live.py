@@ -9,16 +9,16 @@ import pytest
 from rich.console import Console
 
 from atonce.cli.parts.live import log_line, said, table
-from atonce.delivery.events import Event, Step
+from atonce.delivery.events import Delivered, Planned, Retrying
 from atonce.delivery.metrics import Numbers, Snapshot
 
 
 def snapshot(*, rows: int = 1_000, trouble: str = "", name: str = "orders") -> Snapshot:
     numbers = Numbers(name, "effectively-once")
-    numbers.on_event(Event(step=Step.PLANNED, pipeline=name, batch_id=11))
-    numbers.on_event(Event(step=Step.DELIVERED, pipeline=name, batch_id=11, rows=rows))
+    numbers.on_event(Planned(pipeline=name, batch_id=11))
+    numbers.on_event(Delivered(pipeline=name, batch_id=11, rows=rows))
     if trouble:
-        numbers.on_event(Event(step=Step.RETRYING, pipeline=name, batch_id=12, facts={"why": trouble, "restarts": 2}))
+        numbers.on_event(Retrying(pipeline=name, batch_id=12, why=trouble, restarts=2))
     numbers.lag = 4_200
     return numbers.snapshot()
 

@@ -8,7 +8,7 @@ import struct
 import crc32c
 import pytest
 
-from atonce.client.ranges import Account
+from atonce.client.read.ranges import Account
 from atonce.errors import CorruptLogError, InvariantError
 from atonce.records.batch import BatchHeader, assemble, attributes
 from atonce.records.columns import decode, locate
@@ -44,7 +44,7 @@ def test_gaps_markers_and_aborted_records_are_told_apart() -> None:
         + batch(26, 29, list(range(26, 30)), epoch=5)
     )
     assert tallied(data, 0, 100, [(7, 20)]) == Tally(
-        upto=30, records=16, control=1, aborted=5, missing=8, epoch=5, reach=30
+        upto=30, records=16, control=1, aborted=5, missing=8, first_epoch=3, epoch=5, reach=30
     )
 
 
@@ -53,6 +53,12 @@ def test_the_last_batch_that_begins_below_the_end_gives_the_epoch() -> None:
     cut, gap = tallied(data, 0, 25), tallied(data, 0, 15)
     assert (cut.upto, cut.records, cut.missing, cut.epoch, cut.reach) == (25, 15, 10, 2, 30)
     assert (gap.upto, gap.records, gap.missing, gap.epoch, gap.reach) == (15, 10, 5, 1, 10)
+
+
+def test_the_first_batch_that_reaches_into_the_range_gives_its_first_epoch() -> None:
+    data = batch(0, 9, list(range(10)), epoch=1) + batch(20, 29, list(range(20, 30)), epoch=2)
+    assert [tallied(data, start, 25).first_epoch for start in (0, 9, 10, 22)] == [1, 1, 2, 2]
+    assert tallied(data, 30, 40).first_epoch == -1
 
 
 @pytest.mark.parametrize("codec", [0, 4])

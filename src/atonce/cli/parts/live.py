@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from atonce.delivery.abilities import TellsLag
     from atonce.delivery.metrics import Numbers, Snapshot
 
 _LAG_EVERY_S = 2.0
@@ -37,19 +38,21 @@ def starting() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def shown(numbers: Numbers, group: str, servers: str | None, config: dict[str, str]) -> Iterator[None]:
-    """`servers` of the input, where the lag of `group` is asked for; None when the input is not Kafka."""
+def shown(numbers: Numbers, name: str, source: Any) -> Iterator[None]:
+    """`source`: the pipeline's input, which may tell how much of it waits."""
+    from atonce.delivery.abilities import TellsLag
+
     ended, done = threading.Event(), threading.Event()
     display = threading.Thread(target=_live if sys.stderr.isatty() else _logged, args=(numbers, done), daemon=True)
-    lag = threading.Thread(target=_follow_lag, args=(numbers, group, servers or "", config, ended), daemon=True)
+    lag = threading.Thread(target=_follow_lag, args=(numbers, name, source, ended), daemon=True)
     display.start()
-    if servers:
+    if isinstance(source, TellsLag):
         lag.start()
     try:
         yield
     finally:
         ended.set()
-        if servers:
+        if lag.is_alive():
             lag.join(3)  # the last line shows the lag at the end
         done.set()
         display.join(5)
@@ -137,17 +140,15 @@ def _now() -> dict[str, str]:
     return {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
 
-def _follow_lag(numbers: Numbers, group: str, servers: str, config: dict[str, str], done: threading.Event) -> None:
-    from atonce.client.cluster import Cluster
-    from atonce.client.operate.admin import group_lag
+def _follow_lag(numbers: Numbers, name: str, source: TellsLag, done: threading.Event) -> None:
     from atonce.errors import AtOnceError
 
     try:
-        with Cluster(servers, config) as cluster:
+        with source.lag(name) as lag:
             last = False
             while not last:
                 last = done.wait(_LAG_EVERY_S)
                 with contextlib.suppress(AtOnceError):
-                    numbers.lag = sum(each.lag for each in group_lag(cluster, group))
+                    numbers.lag = lag()
     except AtOnceError:
         return  # the display goes on without the lag; the pipeline itself tells when the cluster is gone

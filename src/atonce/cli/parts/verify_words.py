@@ -24,7 +24,7 @@ OutputTable = Annotated[
 ]
 Expect = Annotated[str | None, typer.Option(help="Level that the command promises; without it: what is seen.")]
 Level = Annotated[str | None, typer.Option(help="Verify the pipeline at this level instead of its own.")]
-Faults = Annotated[str, typer.Option(help="default, all, or F3,F7,F14/prepared …")]
+Faults = Annotated[str, typer.Option(help="default, all, or names from --list, separated by commas.")]
 List = Annotated[bool, typer.Option("--list", help="List the faults and what each level may show.")]
 Seed = Annotated[int | None, typer.Option(help="Fixes everything that is random.")]
 Count = Annotated[int, typer.Option(help="How many numbered records to make.")]
@@ -46,7 +46,7 @@ OneToOne = Annotated[
     typer.Option("--one-to-one", help="The command promises one output for every input, also in the clean run."),
 ]
 Broker = Annotated[str, typer.Option(help="Which broker verify starts: embedded, or apache for Apache Kafka itself.")]
-Nodes = Annotated[int, typer.Option(help="3: a cluster of Apache Kafka, for F23 and F28.")]
+Nodes = Annotated[int, typer.Option(help="3: a cluster of Apache Kafka, whose nodes are killed and cut off.")]
 Servers = Annotated[str | None, typer.Option(help="A Kafka of yours, HOST:PORT,…; needs --allow-external.")]
 Database = Annotated[
     str | None,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from atonce.connectors.files.names import holds_no_rows, is_glob, why_passed_over
-from atonce.spark.checkpoint.files import hadoop_configuration, local_path, on_local_disk
+from atonce.spark.checkpoint.files import hadoop_configuration, jvm_errors, local_path, on_local_disk
 
 _STATUS = re.compile(
     r"FileStatus\{path=(?P<path>.*?); isDirectory=(?:true|false; length=(?P<length>\d+)).*?; "
@@ -192,11 +192,9 @@ class HadoopListing:
 
 @contextlib.contextmanager
 def _as_os_error() -> Iterator[None]:
-    from py4j.protocol import Py4JError
-
     try:
         yield
-    except Py4JError as error:
+    except jvm_errors() as error:
         raise OSError(str(error).splitlines()[0]) from error
 
 

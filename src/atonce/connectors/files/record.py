@@ -79,5 +79,12 @@ class FileRecord:
                 f"{FOLDER}/{name} in the checkpoint has version {version!r}; only {_VERSION!r} is understood. Next: "
                 "run this pipeline with the version of AtOnce that wrote it, or a newer one."
             )
-        entries = (json.loads(line) for line in body.splitlines())
-        return {path: State(length, time_ms) for length, time_ms, path in entries}
+        try:
+            entries = [json.loads(line) for line in body.splitlines()]
+            return {path: State(length, time_ms) for length, time_ms, path in entries}
+        except (ValueError, TypeError):
+            raise RefusedError(
+                f"{FOLDER}/{name} in the checkpoint is torn, as a power cut leaves it, so how its files stood when "
+                "they were read is unknown. Nothing was delivered. Next: restore the checkpoint, or begin again with "
+                "`atonce reset`."
+            ) from None

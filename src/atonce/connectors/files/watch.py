@@ -17,6 +17,7 @@ from typing import Any
 from atonce.connectors.files.listing import Found, Listing, State, as_printed, listing_of, statuses
 from atonce.connectors.files.names import option, why_passed_over
 from atonce.connectors.files.record import FileRecord
+from atonce.delivery.abilities import Surroundings
 from atonce.errors import DataLossError, RetriableError, UsageError
 from atonce.guarantee import Guarantee
 from atonce.spark.checkpoint.plans import Checkpoint
@@ -32,12 +33,9 @@ _UNREADABLE = re.compile(
     r"\[FAILED_READ_FILE\.(?P<kind>\w+)\] Encountered error while reading file (?P<path>.*?)\. (?P<why>[^.\n]*)"
 )
 
-Tell = Callable[[str, int], None]
-"""(one line for people, how many files it is about)"""
-
 
 def refuse_ignored_files(options: Mapping[str, str], spark: Any, level: Guarantee) -> None:
-    """Settings under which Spark leaves out files that it cannot read and goes on."""
+    """Settings under which Spark leaves out files or lines that it cannot read and goes on."""
     for name in _IGNORING:
         setting = f"spark.sql.files.{name}"
         told = option(options, name)
@@ -47,6 +45,12 @@ def refuse_ignored_files(options: Mapping[str, str], spark: Any, level: Guarante
                 f"{name if told is not None else setting}=true is refused at {level.value}: a file that vanishes or "
                 "cannot be read would be passed over, and nothing would say so. Next: set it to false."
             )
+    mode = option(options, "mode") or ""
+    if mode.upper() == "DROPMALFORMED" and level in NO_LOSS:
+        raise UsageError(
+            f"mode={mode} is refused at {level.value}: lines that do not fit the schema would be passed over, and "
+            "nothing would say so. Next: leave it out, and they come as rows of NULL, or say FAILFAST."
+        )
 
 
 class FileWatch:
@@ -57,16 +61,14 @@ class FileWatch:
         *,
         path: str,
         options: Mapping[str, str],
-        level: Guarantee,
-        checkpoint: Checkpoint,
-        spark: Any,
-        tell: Tell,
+        around: Surroundings,
     ) -> None:
+        spark, level = around.spark, around.level
         refuse_ignored_files(options, spark, level)
         self._path = path
         self._strict = level in NO_LOSS
-        self._checkpoint = checkpoint
-        self._tell = tell
+        self._checkpoint = Checkpoint(around.checkpoint.path, spark, lambda _: None)
+        self._tell = around.tell
         self._lock = threading.Lock()
         recursive = (option(options, "recursiveFileLookup") or "false").lower() == "true"
         self._listing: Listing = listing_of(path, recursive, spark)

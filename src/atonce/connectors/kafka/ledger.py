@@ -8,7 +8,7 @@ Two homes, chosen by where the input is:
 
 A token holds instance, query id, batch id, topic id, fingerprint and the offset. Offsets without a token of ours, or
 beside what their token says, were written by something else (a tool that reset the group): they are refused, since
-going on from them could lose or double data (F27). What is remembered besides (`delivery/format.py`): leader epochs
+resuming from them could lose or double data. What is remembered besides (`delivery/format.py`): leader epochs
 where Kafka has a place for them, the last cuts in the token of the first partition only.
 """
 
@@ -142,6 +142,7 @@ class KafkaLedger:
             epochs=body.get("e", {}),
             first=body.get("a"),
             recent=body.get("r", ""),
+            borders=body.get("d", {}),
         )
 
     def _parse(self, tp: TopicPartition, metadata: str) -> Token | None:
@@ -166,7 +167,7 @@ class KafkaLedger:
         )
         error = LedgerMismatch(
             f"group {self.group!r} holds offsets that this pipeline did not write: {places}. A tool has reset them, or "
-            "another consumer uses the name; going on from there could lose or double data. Next: run "
+            "another consumer uses the name; resuming there could lose or double data. Next: run "
             f"`atonce reset {self.group} --to OFFSETS` to say where it should begin, or use another name."
         )
         error.sequence = max((int(token["s"]) for token in tokens.values() if token is not None), default=0)
@@ -190,6 +191,8 @@ def _bodies(progress: Progress) -> list[str]:
         "e": dict(progress.epochs),
         "a": None if progress.first is None else dict(progress.first),
     }
+    if progress.borders:
+        body["d"] = dict(progress.borders)
     bodies = []
     for dropped in ("", "a", "e"):
         body.pop(dropped, None)
@@ -227,6 +230,7 @@ def _progress(
     epochs: Positions,
     first: Positions | None,
     recent: str,
+    borders: Mapping[str, str] | None = None,
 ) -> Progress:
     return Progress(
         instance=str(token["i"]),
@@ -239,4 +243,5 @@ def _progress(
         epochs=dict(epochs),
         first=None if first is None else dict(first),
         recent=cuts_from(recent),
+        borders=dict(borders or {}),
     )

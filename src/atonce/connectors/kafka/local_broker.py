@@ -1,23 +1,16 @@
-"""The embedded broker for pipelines that name no servers: the one running on this project, or one for this run."""
+"""The embedded broker for topics that name no servers: the one running on this project, or one for this run."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-from atonce.connectors.kafka.topic import Kafka
 
 DATA = Path(".atonce/broker")
 
 
 @contextlib.contextmanager
-def broker_for(source: Any, sink: Any, say: Callable[[str], None]) -> Iterator[str | None]:
-    """The servers to use where none are named; None when all are."""
-    if not any(isinstance(part, Kafka) and not part.servers for part in (source, sink)):
-        yield None
-        return
+def local_broker(say: Callable[[str], None]) -> Iterator[str]:
     from atonce.broker.embedded import Broker, find_running
 
     running = find_running(DATA)

@@ -15,7 +15,7 @@ from atonce.errors import AtOnceError
 NOTE = "atonce mirror: the ledger of this pipeline is with its output"
 
 
-class Mirror:
+class GroupMirror:
     """Commits the newest progress in the background; what fails is overtaken by the next batch."""
 
     def __init__(self, group: str, servers: str, config: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from atonce.client.cluster import Cluster
@@ -16,6 +17,7 @@ from atonce.client.same_cluster import same_cluster
 from atonce.connectors.kafka.ledger import KafkaLedger
 from atonce.connectors.kafka.owner import Owner
 from atonce.connectors.kafka.sink import KafkaSink
+from atonce.connectors.kafka.source import KafkaSource
 from atonce.connectors.kafka.topic import Kafka
 from atonce.connectors.kafka.topics import (
     DEFAULT_PARTITIONS,
@@ -24,18 +26,21 @@ from atonce.connectors.kafka.topics import (
     time_limits,
     topic_config,
 )
-from atonce.connectors.kafka.write.attempt import Attempt, OutOfTime, Watch
 from atonce.connectors.kafka.write.blobs import BLOB_SCHEMA, Encoder, Targets, TimeLimits
 from atonce.connectors.kafka.write.columns import check_columns
 from atonce.connectors.kafka.write.lease import LeaseServer
 from atonce.connectors.kafka.write.send import FusedSend, Mode, Report, SendTask
+from atonce.connectors.kafka.write.sending import OutOfTime, Sending, Watch
 from atonce.connectors.kafka.write.spool import Spool
+from atonce.delivery.abilities import Partitioned
 from atonce.delivery.contract import Batch, Identity
+from atonce.delivery.events import Aborted, Committed, Committing, OutputDone, ProgressDone
 from atonce.delivery.progress import Progress
 from atonce.delivery.timer import TimedCommits
 from atonce.errors import AtOnceError, AttemptAborted, RefusedError, StartAgain, UndeliverableRow, UsageError
 from atonce.guarantee import Guarantee
 from atonce.spark.arrow_job import ArrowJobs
+from atonce.spark.attempt import Attempt
 from atonce.spark.channel import Place
 from atonce.spark.task_errors import of_job
 
@@ -97,7 +102,7 @@ class KafkaOpenSink:
                     self._find_or_create(str(row["topic"]))
         if self._identity.guarantee is Guarantee.AT_LEAST_ONCE:
             self._owner.look()  # for the progress that follows
-        return self._send(batch, self._errand(uuid.uuid4().hex), None).records
+        return self._send(batch, Attempt(id=uuid.uuid4().hex), None).records
 
     def progress(self, progress: Progress) -> None:
         if not self._home.offsets(progress):
@@ -178,11 +183,13 @@ class KafkaOpenSink:
     def _in_one_transaction(self, batch: Batch, progress: Progress) -> int:
         transaction = self._owner.begin()
         self._owner.look()
-        errand = self._errand(
-            f"{transaction.producer_id}-{transaction.epoch}", transaction.producer_id, transaction.epoch
+        attempt = Attempt(
+            id=f"{transaction.producer_id}-{transaction.epoch}",
+            producer_id=transaction.producer_id,
+            epoch=transaction.epoch,
         )
         try:
-            report = self._send(batch, errand, self._owner.timeout_ms)
+            report = self._send(batch, attempt, self._owner.timeout_ms)
         except OutOfTime as late:
             self._abandon(batch, str(late))
             self._lengthen(late)
@@ -194,20 +201,25 @@ class KafkaOpenSink:
                     f"the transaction was ended from elsewhere: the batch runs again ({error})"
                 ) from error
             raise
-        batch.watch("output-done", {"rows": report.records})
+        batch.watch(OutputDone(rows=report.records))
 
         def before_end() -> None:
-            batch.watch("progress-done", {})
-            batch.watch("committing", {})
+            batch.watch(ProgressDone())
+            batch.watch(Committing())
 
-        self._owner.commit(batch.complete(progress), before_end)
-        batch.watch("committed", {"rows": report.records})
+        try:
+            done = batch.complete(progress)
+        except AtOnceError as error:  # what was read does not hold together
+            self._abandon(batch, str(error)[:200])
+            raise
+        self._owner.commit(done, before_end)
+        batch.watch(Committed(rows=report.records))
         return report.records
 
     def _abandon(self, batch: Batch, why: str) -> None:
         """End the transaction without effect; nobody may write into it any more."""
         self._owner.abort()
-        batch.watch("aborted", {"why": why})
+        batch.watch(Aborted(why=why))
 
     def _lengthen(self, late: OutOfTime) -> None:
         most = broker_config(self._cluster, "transaction.max.timeout.ms", _MAX_TIMEOUT_MS)
@@ -241,17 +253,13 @@ class KafkaOpenSink:
                 self._topics[name] = len(found.partitions)
         self._looked_at = time.monotonic()
 
-    def _errand(self, round_id: str, producer_id: int = -1, epoch: int = -1) -> dict[str, Any]:
-        """What the tasks of one attempt must know."""
-        return {"round": round_id, "producer_id": producer_id, "epoch": epoch}
-
-    def _send(self, batch: Batch, errand: dict[str, Any], timeout_ms: int | None) -> Report:
+    def _send(self, batch: Batch, attempt: Attempt, timeout_ms: int | None) -> Report:
         encoder = self._encoder_of(batch)
         mode, leased = self._task.mode, self._task.lease is not None
-        watch = Watch(self._spark, self._lease if leased else None, errand["round"], mode, timeout_ms)
-        errand = {**errand, "spooled": self._spool.usable()}
+        watch = Watch(self._spark, self._lease if leased else None, attempt.id, mode, timeout_ms)
+        attempt = replace(attempt, spooled=self._spool.usable())
         try:
-            report = Attempt(batch, self._jobs, encoder, self._task, errand).run(watch)
+            report = Sending(batch, self._jobs, encoder, self._task, attempt).run(watch)
             if mode == "transaction":
                 self._spool.keep(report.complete_runs())
         except BaseException:
@@ -297,7 +305,9 @@ class KafkaOpenSink:
                 raise UsageError(
                     f"topic {name!r} does not exist on {self._servers}, and create: false says not to make it"
                 )
-            count = self._kafka.partitions or self._identity.input_partitions or DEFAULT_PARTITIONS
+            inputs = self._identity.source
+            of_input = inputs.partition_count() if isinstance(inputs, Partitioned) else None
+            count = self._kafka.partitions or of_input or DEFAULT_PARTITIONS
             create_topic(self._cluster, name, count)
             self._say(f"created topic {name} with {count} partitions on {self._servers}")
             found = self._cluster.topic(name, refresh=True)
@@ -309,8 +319,10 @@ class KafkaOpenSink:
 
     def _ledger(self) -> KafkaLedger:
         name = self._identity.name
-        inputs = self._identity.input_servers
-        if inputs is not None and same_cluster(self._servers, self._kafka.config, inputs, self._identity.input_config):
+        inputs = self._identity.source
+        if isinstance(inputs, KafkaSource) and same_cluster(
+            self._servers, self._kafka.config, inputs.kafka.servers or "", inputs.kafka.config
+        ):
             return KafkaLedger(group=name)
         home = self._kafka.topic or self._kafka.progress_topic
         if home is None:

@@ -109,7 +109,7 @@ class Owner:
         self._reading = Reading(self.read)
 
     def is_behind(self, progress: Progress) -> bool:
-        """Whether something at least as new is acknowledged already (S20)."""
+        """Whether something at least as new is acknowledged already."""
         return self._acknowledged is not None and progress.sequence <= self._acknowledged.sequence
 
     def begin(self, timeout_ms: int | None = None) -> Transaction:

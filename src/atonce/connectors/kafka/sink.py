@@ -69,6 +69,13 @@ class KafkaSink:
                             f"Next: `atonce topics create {name}`, or create: true."
                         )
 
+    def doubts(self) -> list[str]:
+        """How the cluster keeps output and ledger is its operator's choice."""
+        from atonce.client.operate.durability import LEDGER_TOPICS
+        from atonce.connectors.kafka.doubts import doubts
+
+        return doubts(self.kafka, outputs=[*self.kafka.topic_names(), *LEDGER_TOPICS])
+
     def open(self, identity: Identity, spark: Any) -> OpenSink:
         from atonce.connectors.kafka.open import KafkaOpenSink
 

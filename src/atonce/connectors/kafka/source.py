@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from atonce.client.cluster import NO_ID, Cluster
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, epoch_ends, list_offsets
+from atonce.client.read.ranges import Seam
+from atonce.client.same_cluster import same_cluster
 from atonce.connectors.kafka.topic import Kafka
+from atonce.delivery.abilities import ArrowFunction, Mirror
+from atonce.delivery.contract import Sink
 from atonce.delivery.progress import IDS, Positions
 from atonce.errors import DataLossError, UsageError
 from atonce.guarantee import SourceTraits
+
+if TYPE_CHECKING:
+    from atonce.connectors.kafka.read.accounts import ReadAccounts
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +73,20 @@ class KafkaSource:
             found = {name: cluster.topic(name) for name in self._topics(cluster)}
             return {name: topic.id for name, topic in found.items() if topic is not None and topic.id != NO_ID}
 
-    def refuse_cut(self, positions: Positions, epochs: Positions) -> None:
+    def refuse_torn(self, seams: Sequence[Seam]) -> None:
+        """`DataLossError` if a batch was read of two logs. In one log the epoch only grows, and only behind all that
+        was read in the one before: an ordinary fail-over."""
+        for seam in seams:
+            if seam.next_epoch > seam.epoch:
+                self.refuse_cut({str(seam): seam.upto}, {str(seam): seam.epoch}, done="read")
+            else:
+                self._tell_cut(
+                    f"{seam}: read up to offset {seam.upto}, the last record in leader epoch {seam.epoch}, but from "
+                    f"offset {seam.start} on in epoch {seam.next_epoch}",
+                    "read",
+                )
+
+    def refuse_cut(self, positions: Positions, epochs: Positions, done: str = "delivered") -> None:
         """`DataLossError` if a log no longer holds what was read of it: the leader epoch of the record before a
         position now ends below it. A log that ends below it altogether may have a leader that is not up to date."""
         wanted = {_place(place): epoch for place, epoch in epochs.items() if place in positions and epoch >= 0}
@@ -79,17 +100,18 @@ class KafkaSource:
                 waited_s = time.monotonic() - began
                 cut = [tp for tp in wanted if last[tp] >= positions[str(tp)] or waited_s >= CUT_BELIEVED_AFTER_S]
                 if cut:
-                    self._tell_cut("; ".join(_cut_words(tp, positions[str(tp)], wanted[tp], ends[tp]) for tp in cut))
+                    words = [_cut_words(tp, positions[str(tp)], wanted[tp], ends[tp], done) for tp in cut]
+                    self._tell_cut("; ".join(words), done)
                     return
                 for tp in wanted:
                     cluster.forget_topic(tp.topic)
                 time.sleep(ASKED_AGAIN_EVERY_S if wanted else 0)
 
-    def _tell_cut(self, what: str) -> None:
+    def _tell_cut(self, what: str, done: str) -> None:
         if self.kafka.fail_on_data_loss:
             raise DataLossError(
                 f"{what}: the log was cut and written anew, as after an unclean leader election, so what stands before "
-                "these positions is not what was delivered. Next: find out why, then go on with "
+                f"these positions is not what was {done}. Next: find out why, then go on with "
                 "fail_on_data_loss: false, or reset it."
             )
         log.warning("%s. Going on, as fail_on_data_loss: false says.", what)
@@ -100,7 +122,7 @@ class KafkaSource:
 
     def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
         kafka = self.kafka
-        reader = self._with_common_options(spark.readStream, options)
+        reader = self._reader(spark, options)
         if kafka.pattern:
             reader = reader.option("subscribePattern", kafka.pattern)
         elif kafka.assign:
@@ -119,12 +141,15 @@ class KafkaSource:
     def load_range(self, spark: Any, place: str, start: int, end: int, options: dict[str, str]) -> Any:
         """Some records of one partition again, as a batch: to find the one that cannot be delivered."""
         topic, _, index = place.rpartition("/")
-        reader = self._with_common_options(spark.read, options).option("assign", json.dumps({topic: [int(index)]}))
+        reader = self._reader(spark, options, batch=True).option("assign", json.dumps({topic: [int(index)]}))
         reader = reader.option("startingOffsets", json.dumps({topic: {index: start}}))
         return reader.option("endingOffsets", json.dumps({topic: {index: end}})).load()
 
-    def _with_common_options(self, reader: Any, options: dict[str, str]) -> Any:
-        kafka = self.kafka
+    def _reader(self, spark: Any, options: dict[str, str], *, batch: bool = False) -> Any:
+        from atonce.connectors.kafka.read.stream import register
+
+        register(spark)
+        kafka, reader = self.kafka, spark.read if batch else spark.readStream
         reader = reader.format("atonce").option("kafka.bootstrap.servers", kafka.servers)
         reader = reader.option("kafka.isolation.level", kafka.isolation)
         reader = reader.option("failOnDataLoss", str(kafka.fail_on_data_loss).lower())
@@ -144,8 +169,48 @@ class KafkaSource:
         except (ValueError, AttributeError, TypeError):
             return None
 
-    def watched_files(self) -> None:
-        return None
+    def starting(self, at: str) -> KafkaSource:
+        return KafkaSource(replace(self.kafka, start=at))
+
+    def arrow_schema(self) -> Any:
+        from atonce.connectors.kafka.read.stream import source_schema
+
+        return source_schema(self.kafka.headers)
+
+    def running(self, function: ArrowFunction, schema: str) -> dict[str, str]:
+        from atonce.connectors.kafka.read.stream import fused
+
+        return fused(function, schema)
+
+    def accounts(self, spark: Any) -> ReadAccounts:
+        from atonce.connectors.kafka.read.accounts import ReadAccounts
+
+        return ReadAccounts.for_session(spark, self.refuse_torn)
+
+    def mirror(self, name: str, sink: Sink) -> Mirror | None:
+        """The group's offsets for lag tools, unless they are the ledger itself."""
+        from atonce.connectors.kafka.mirror import GroupMirror
+        from atonce.connectors.kafka.sink import KafkaSink
+
+        mine = self.kafka
+        if isinstance(sink, KafkaSink):
+            out = sink.kafka
+            if same_cluster(out.servers or "", out.config, mine.servers or "", mine.config):
+                return None
+        return GroupMirror(name, mine.servers or "", mine.config)
+
+    @contextlib.contextmanager
+    def lag(self, name: str) -> Iterator[Callable[[], int]]:
+        from atonce.client.operate.admin import group_lag
+
+        with self._cluster() as cluster:
+            yield lambda: sum(each.lag for each in group_lag(cluster, name))
+
+    def doubts(self) -> list[str]:
+        """How the cluster keeps the input is its operator's choice, so it is told by `explain` and `doctor`."""
+        from atonce.connectors.kafka.doubts import doubts
+
+        return doubts(self.kafka, inputs=[] if self.kafka.pattern else self.kafka.topic_names())
 
     def _selected(self, start: Positions) -> Positions:
         """Without partitions that are no longer asked for. One that is asked for and gone is a loss, not left out."""
@@ -189,7 +254,19 @@ class KafkaSource:
         self, cluster: Cluster, partitions: list[TopicPartition], start: Mapping[str, Any]
     ) -> Positions:
         """{topic: {partition: offset}}; -2 is earliest, -1 latest, and what is not named begins at the earliest."""
-        wanted = {tp: int(_of(start, tp)) for tp in partitions}
+        there = set(partitions)
+        try:
+            named = {TopicPartition(topic, int(p)): int(at) for topic, ps in start.items() for p, at in ps.items()}
+        except (AttributeError, TypeError, ValueError):
+            raise UsageError(
+                f"start is {dict(start)!r}, not earliest, latest, {{topic: {{partition: offset}}}} or {{timestamp: ms}}"
+            ) from None
+        if strangers := sorted(set(named) - there):
+            raise UsageError(
+                f"start names partitions that are not read: {', '.join(map(str, strangers))}; there are: "
+                f"{', '.join(map(str, sorted(there)[:20])) or 'none'}. Next: correct start."
+            )
+        wanted = {tp: named.get(tp, EARLIEST) for tp in partitions}
         special = {tp: at for tp, at in wanted.items() if at < 0}
         fixed = {tp: at for tp, at in wanted.items() if at >= 0}
         return _by_place({**fixed, **_resolved(cluster, special, self.kafka.isolation)})
@@ -200,16 +277,11 @@ def _place(place: str) -> TopicPartition:
     return TopicPartition(topic, int(index))
 
 
-def _cut_words(tp: TopicPartition, position: int, epoch: int, found: tuple[int, int]) -> str:
+def _cut_words(tp: TopicPartition, position: int, epoch: int, found: tuple[int, int], done: str) -> str:
     now = (
         f"that epoch ends at offset {found[1]}" if found[0] == epoch else f"epoch {found[0]} ends at offset {found[1]}"
     )
-    return f"{tp}: delivered up to offset {position}, the last record in leader epoch {epoch}, but now {now}"
-
-
-def _of(start: Mapping[str, Any], tp: TopicPartition) -> Any:
-    of_topic = start.get(tp.topic, {})
-    return of_topic.get(str(tp.partition), of_topic.get(tp.partition, EARLIEST))
+    return f"{tp}: {done} up to offset {position}, the last record in leader epoch {epoch}, but now {now}"
 
 
 def _resolved(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: str) -> dict[TopicPartition, int]:

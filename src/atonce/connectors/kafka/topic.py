@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atonce.errors import UsageError
+
+if TYPE_CHECKING:
+    from atonce.connectors.contract import Ground, InputRecord, Topic
+    from atonce.delivery.contract import Sink, Source
+    from atonce.plugins import Use
 
 _SECRET = re.compile(r"password|secret|token|jaas|\bkey\b", re.IGNORECASE)
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -29,6 +35,15 @@ SINK_ONLY = (
     "progress_topic",
     "transaction_timeout_ms",
     "auto_commit_interval_ms",
+)
+
+CONNECTOR_OPTIONS = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxBytesPerTrigger",
 )
 
 Start = str | Mapping[str, Any]
@@ -124,11 +139,75 @@ class Kafka:
         """The same topics on a cluster that is now known."""
         return self if self.servers else replace(self, servers=servers)
 
+    def anywhere(self) -> Kafka:
+        """The same topics, wherever they are: the embedded broker has another port in every run."""
+        return replace(self, servers=None)
+
+    def local(self, say: Callable[[str], None]) -> AbstractContextManager[str]:
+        """The embedded broker of this project: the one that runs, or one for this run."""
+        from atonce.connectors.kafka.local_broker import local_broker
+
+        return local_broker(say)
+
+    def as_source(self) -> Source:
+        from atonce.connectors.kafka.source import KafkaSource
+
+        return KafkaSource(self)
+
+    def as_sink(self) -> Sink:
+        from atonce.connectors.kafka.sink import KafkaSink
+
+        return KafkaSink(self)
+
+    @classmethod
+    def keys_elsewhere(cls, use: Use) -> tuple[str, ...]:
+        return SINK_ONLY if use == "source" else SOURCE_ONLY
+
+    @classmethod
+    def home_of(cls, key: str, use: Use) -> tuple[str, str] | None:
+        """Client settings by Kafka's names, and the source's options by those of Spark's connector."""
+        if use == "source" and key in CONNECTOR_OPTIONS:
+            return "options", key
+        return ("config", key.removeprefix("kafka.")) if "." in key else None
+
     def where(self) -> str:
         what = self.topic or (f"topics matching {self.pattern}" if self.pattern else "")
         if self.assign:
             what = ", ".join(f"{t}[{','.join(map(str, ps))}]" for t, ps in sorted(self.assign.items()))
         return f"kafka {what or 'topics by column'} on {self.servers or 'the embedded broker'}"
+
+    # Under `atonce verify`
+
+    def scratch_source(self, ground: Ground) -> Kafka:
+        from atonce.connectors.kafka.verified import reading_scratch
+
+        return reading_scratch(self, ground)
+
+    def feed(self, ground: Ground) -> Topic:
+        from atonce.connectors.contract import Topic
+
+        return Topic(ground.input)
+
+    def static(self, spark: Any, schema: Any, records: Sequence[InputRecord]) -> Any:
+        from atonce.connectors.kafka.verified import known
+        from atonce.spark.static_rows import static_rows
+
+        return static_rows(spark, schema, known(self.topic, records))
+
+    def real_input(self) -> Topic | None:
+        from atonce.connectors.contract import Topic
+
+        return Topic(self.topic, self.servers) if self.topic else None
+
+    def scratch_sink(self, ground: Ground) -> Kafka:
+        from atonce.connectors.kafka.verified import writing_scratch
+
+        return writing_scratch(self, ground)
+
+    def read_back(self, ground: Ground) -> Topic:
+        from atonce.connectors.kafka.verified import written_topic
+
+        return written_topic(self, ground)
 
     def __repr__(self) -> str:
         return f"Kafka({self.where()}, config={redacted(self.config)})"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from atonce.errors import RefusedError, RetriableError, UsageError
 
 SETTLE_WAIT_S = 60.0
+DIGEST_BYTES = 6
+"""Of one value of a border row: enough to tell other rows by accident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,27 @@ class Condition:
     """What the next insert gets; None where that cannot be told."""
 
 
+class TableView(Protocol):
+    """One snapshot of the table: what is asked of it belongs together."""
+
+    def condition(self) -> Condition: ...
+
+    def last_below(self, position: int) -> int | None:
+        """The highest id below the position."""
+
+    def row(self, at: int, columns: Sequence[str] | None) -> Mapping[str, str] | None:
+        """Column → digest of its value in the row `at`, of those columns that exist; None: all that are read."""
+
+    def moment(self) -> str:
+        """Now, for `is_older`."""
+
+    def is_older(self, at: int, when: str) -> bool:
+        """Whether the row `at` certainly was in this table at that moment."""
+
+    def limited_end(self, start: int, end: int, rows: int) -> int:
+        """`end`, or less, so that at most `rows` rows are between."""
+
+
 class TableDatabase(Protocol):
     @property
     def where(self) -> str:
@@ -60,11 +84,14 @@ class TableDatabase(Protocol):
     def safe_end(self, start: int, wait_s: float) -> int:
         """One after the last id such that nothing below can still appear; `start` when that cannot be told yet."""
 
-    def limited_end(self, start: int, end: int, rows: int) -> int:
-        """`end`, or less, so that at most `rows` rows are between."""
+    def view(self) -> AbstractContextManager[TableView]: ...
 
-    def read(self, start: int, end: int) -> Iterator[Any]:
-        """Rows with start ≤ id < end in order, as Arrow record batches of the columns."""
+    def read(self, start: int, end: int, check: Check | None = None) -> Iterator[Any]:
+        """Rows with start ≤ id < end in order, as Arrow record batches of the columns. `check` raises before any row,
+        and sees the snapshot that is read."""
+
+
+Check = Callable[[TableView], None]
 
 
 def settled_end(database: TableDatabase, table: str) -> int:
@@ -95,18 +122,12 @@ def refuse_another(table: str, known: str, position: int, first: int, now: Condi
         )
 
 
-def is_postgres(url: str) -> bool:
-    return url.startswith(("postgresql://", "postgres://")) or ("dbname=" in url and "=" in url)
-
-
-def database_for(ref: TableRef) -> TableDatabase:
-    if is_postgres(ref.url):
-        from atonce.connectors.sql.postgres.outbox import PostgresTable
-
-        return PostgresTable(ref)
-    from atonce.connectors.sql.sqlite.outbox import SqliteTable
-
-    return SqliteTable(ref)
+def digested(ref: TableRef, present: Sequence[str], columns: Sequence[str] | None) -> list[str]:
+    """Which columns tell a row: those named, else those that are read, else all; without the id, which is known."""
+    others = [name for name in present if name != ref.column]
+    if columns is not None:
+        return [name for name in others if name in columns]
+    return [name for name in others if name in (ref.columns or others)] or others
 
 
 def quoted(name: str) -> str:

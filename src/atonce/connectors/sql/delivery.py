@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from atonce.backoff import Backoff
 from atonce.connectors.sql.ledger import LedgerMoved, LedgerRow, SqlLedger, matches
-from atonce.delivery.contract import Batch, Identity, Moment
+from atonce.delivery.contract import Batch, Identity
+from atonce.delivery.events import Aborted, Committed, Committing, Event, OutputDone, ProgressDone, Retrying
 from atonce.delivery.progress import Plan, Progress
 from atonce.delivery.timer import AUTO_COMMIT_INTERVAL_S, TimedCommits
 from atonce.errors import AttemptAborted, OutcomeUnknown, RetriableError, UndeliverableRow
@@ -57,6 +58,14 @@ class Store(Protocol):
 
     def translate(self, error: Exception) -> Exception:
         """The database's error in our own words: who must act."""
+
+
+@runtime_checkable
+class FusesRows(Protocol):
+    """A store whose part of a delivery can run in the source's tasks."""
+
+    def fuse(self, connection: Any, transform: Any, schema: str) -> tuple[Any, str] | None:
+        """Inside a transaction: what delivers `transform`'s rows from within the source, and what it gives."""
 
 
 class OpenSqlSink:
@@ -153,10 +162,10 @@ class OpenSqlSink:
         def work(connection: Any) -> int:
             nonlocal wanted
             rows = self._store.write(connection, batch)
-            batch.watch("output-done", {"rows": rows})
+            batch.watch(OutputDone(rows=rows))
             wanted = batch.complete(progress)
             self._ledger.advance(connection, wanted)
-            batch.watch("progress-done", {})
+            batch.watch(ProgressDone())
             return rows
 
         rows: int | None = None
@@ -164,7 +173,7 @@ class OpenSqlSink:
             rows = self._transaction(work, batch.watch, lambda: wanted)
         except OutcomeUnknown:
             if self._is_in(wanted, batch) is None:
-                batch.watch("aborted", {"why": "the commit did not arrive"})
+                batch.watch(Aborted(why="the commit did not arrive"))
                 raise AttemptAborted(
                     f"pipeline {self._identity.name}: the connection was lost at COMMIT of batch {progress.batch_id}; "
                     "the ledger shows that it did not arrive, so nothing of it is visible. It runs again."
@@ -173,16 +182,18 @@ class OpenSqlSink:
             # Whatever the answer, these rows are not in: their transaction ended with the condition.
             self._until_answered(lambda connection: self._ledger.answer(connection, wanted))
         except RetriableError as error:
-            batch.watch("aborted", {"why": str(error)})
+            batch.watch(Aborted(why=str(error)))
             raise
         self._ledger.acknowledged(wanted)
-        batch.watch("committed", {"rows": rows})
+        batch.watch(Committed(rows=rows))
         return rows
 
     def fused(self, transform: Any, schema: str) -> tuple[Any, str] | None:
         """What delivers an Arrow transform's rows from inside the source's tasks, if this database can."""
-        fuse = getattr(self._store, "fuse", None)
-        return None if fuse is None else self._until_answered(lambda connection: fuse(connection, transform, schema))
+        store = self._store
+        if not isinstance(store, FusesRows):
+            return None
+        return self._until_answered(lambda connection: store.fuse(connection, transform, schema))
 
     def accepts(self, schema: Any) -> None:
         """Refuse, before anything starts, columns that do not fit the table, its key or its order."""
@@ -229,7 +240,7 @@ class OpenSqlSink:
     def _transaction(
         self,
         work: Callable[[Any], _Result],
-        watch: Callable[[Moment, dict[str, Any]], None] | None = None,
+        watch: Callable[[Event], None] | None = None,
         doubted: Callable[[], Progress] | None = None,
     ) -> _Result:
         """One transaction. Whatever is raised before COMMIT is sent means that nothing of it is visible."""
@@ -240,7 +251,7 @@ class OpenSqlSink:
             self._store.begin(connection)
             result = work(connection)
             if watch is not None:
-                watch("committing", {})
+                watch(Committing())
         except BaseException as error:
             self._roll_back()
             if isinstance(error, Exception):
@@ -267,7 +278,7 @@ class OpenSqlSink:
 
     def _is_in(self, progress: Progress, batch: Batch) -> Progress | None:
         """Resolve a commit in doubt: raise our epoch, which waits for it or shuts it out, then compare."""
-        batch.watch("retrying", {"why": "a commit's outcome is unknown; asking the ledger"})
+        batch.watch(Retrying(why="a commit's outcome is unknown; asking the ledger"))
         recorded, went_back = self._until_answered(self._ledger.resolve)
         self._doubt = None
         if matches(recorded, progress):
@@ -278,18 +289,16 @@ class OpenSqlSink:
 
     def _until_answered(self, work: Callable[[Any], _Result]) -> _Result:
         """Run a transaction that may safely run twice until the database answers, within a limit."""
-        deadline = time.monotonic() + self._resolve_limit_s
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, self._resolve_limit_s)
         while True:
             try:
                 return self._transaction(work)
             except RetriableError as error:
                 self._drop()
-                if self._closing.is_set() or time.monotonic() + pause_s > deadline:
+                if self._closing.is_set() or backoff.over:
                     raise
                 _log.info("pipeline %s: %s; trying again", self._identity.name, error)
-                self._closing.wait(pause_s)
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                backoff.wait(self._closing)
 
     def _record_from_timer(self, progress: Progress) -> None:
         with self._recording:

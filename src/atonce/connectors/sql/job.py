@@ -7,13 +7,14 @@ from typing import Any
 
 from atonce.connectors.sql.bad_rows import undeliverable
 from atonce.connectors.sql.options import TableOptions
-from atonce.connectors.sql.row_order import RowOrder, needs_order, of_batch, refusal, why_not
 from atonce.connectors.sql.rows_in import RESULT_SCHEMA, Intake
 from atonce.delivery.contract import Batch
 from atonce.errors import AttemptAborted, RefusedError
 from atonce.spark.arrow_job import ArrowFunction, ArrowJobs, column, map_in_arrow
-from atonce.spark.attempt import given
+from atonce.spark.attempt import Attempt, given
+from atonce.spark.planning.row_order import RowOrder, of_batch, refusal, why_not
 from atonce.spark.stage_retries import StageRetries, tagged
+from atonce.spark.task import task_ids
 from atonce.spark.task_errors import by_name, passing, passing_words
 
 
@@ -34,7 +35,7 @@ def run_into(
         if not batch.encoded:
             results = jobs.map(batch.df.select(*[column(name) for name in names]), task, RESULT_SCHEMA)
         spark = batch.df.sparkSession
-        with tagged(spark) as tag, given(spark, {"address": intake.address}):
+        with tagged(spark) as tag, given(spark, Attempt(address=intake.address)):
             rows = results.collect()
         StageRetries(spark).refuse(tag)
         return intake.check(tuple(row) for row in rows)
@@ -60,7 +61,7 @@ def job_failed(error: Exception, cut_off: bool) -> Exception:
 
 def require_input_order(batch: Batch, sink: TableOptions, table: str) -> None:
     """Refuse when nothing says which of two rows came last: an opaque source, or a shuffle that mixed the rows."""
-    if not needs_order(sink):
+    if not sink.keys_by_order():
         return
     ordered = batch.plan.start is not None
     shuffled = "Shuffle" in batch.df._jdf.queryExecution().toRdd().toDebugString()
@@ -79,9 +80,7 @@ def find_row(batch: Batch, names: list[str], partition: int, number: int) -> dic
     """Row `number` of Spark partition `partition`, by running the batch once more. Only for telling people."""
 
     def pick(batches: Iterator[Any]) -> Iterator[Any]:
-        from pyspark import TaskContext
-
-        if TaskContext.get().partitionId() != partition:
+        if task_ids()[0] != partition:
             return
         before = 0
         for found in batches:

@@ -153,7 +153,7 @@ class SqlLedger:
         return recorded, self._went_back(held, left)
 
     def is_behind(self, progress: Progress) -> bool:
-        """Whether something at least as new is acknowledged already (S20)."""
+        """Whether something at least as new is acknowledged already."""
         return self._held is not None and progress.sequence <= self._held.progress.sequence
 
     def acknowledged(self, progress: Progress) -> None:
@@ -296,6 +296,7 @@ class SqlLedger:
                 epochs=kept.get("epochs", {}),
                 first=kept.get("first"),
                 recent=cuts_from(kept.get("recent", "")),
+                borders=kept.get("borders", {}),
             ),
             positions_text=positions or "",
         )
@@ -341,6 +342,7 @@ def _details(progress: Progress) -> str:
         "epochs": dict(progress.epochs),
         "first": None if progress.first is None else dict(progress.first),
         "recent": cuts_to(progress.recent),
+        "borders": dict(progress.borders),
     }
     return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 

@@ -3,7 +3,8 @@
 What is forgotten too early comes back: as a duplicate, or as a deleted row that stands again. So a memory is aged by
 its own time. It begins at the newest time that the memory holds, goes on by the driver's monotonic clock, and is what
 new entries are stamped with. The time between two processes is nobody's to measure: the database's clock is believed
-for it, for at most a tenth of the age. A clock that jumps makes a memory last longer, and never forget all of it.
+for it, for at most a tenth of the age. If it says more, everything that is remembered is moved up by the rest: left
+behind, the memory would seem to be away again at every start, and forget all of it after ten of them.
 """
 
 from __future__ import annotations
@@ -14,26 +15,38 @@ from collections.abc import Callable
 PRUNE_EVERY_S = 60.0
 _GAP_SHARE = 10
 _GAP_WITHOUT_AGE_S = 86400.0
+_ROUNDED_S = 1.0
 
 
 class MemoryClock:
     """The time of one memory, in seconds since 1970. Begun by each process with what it finds."""
 
     def __init__(self, keep_s: float | None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._most_s = keep_s / _GAP_SHARE if keep_s is not None else _GAP_WITHOUT_AGE_S
         self._keep_s = keep_s
         self._monotonic = monotonic
         self._begun: tuple[float, float] | None = None
+        self._moved_to: float | None = None
+        """The newest time after a move, if its transaction is committed."""
         self._pruned_at: float | None = None
 
-    def read(self, found: Callable[[], tuple[float | None, float]]) -> float:
-        """Now. `found` is asked once: the newest time in the memory (None: it is empty), and the database's clock."""
+    def read(self, found: Callable[[], tuple[float | None, float]], move_up: Callable[[float], None]) -> float:
+        """Now. `found`: the newest time in the memory (None: it is empty), and the database's clock; asked until begun.
+
+        `move_up` makes everything in the memory younger by so many seconds, in the transaction that `found` reads in.
+        """
         if self._begun is None:
             newest, clock = found()
-            most = self._keep_s / _GAP_SHARE if self._keep_s is not None else _GAP_WITHOUT_AGE_S
-            begin = clock if newest is None else newest + min(max(clock - newest, 0.0), most)
-            self._begun = (begin, self._monotonic())
+            if newest is not None and clock - newest > self._most_s and not self._is_moved(newest):
+                move_up(clock - newest - self._most_s)
+                self._moved_to = clock - self._most_s
+                return clock  # begun only when another transaction finds that this one was committed
+            self._begun = (clock if newest is None else max(clock, newest), self._monotonic())
         begin, at = self._begun
         return begin + self._monotonic() - at
+
+    def _is_moved(self, newest: float) -> bool:
+        return self._moved_to is not None and newest > self._moved_to - _ROUNDED_S
 
     def oldest(self, now: float) -> float | None:
         """What is older may be forgotten; None: nothing, or not yet again."""

@@ -62,6 +62,10 @@ class TableOptions:
         """Columns that must never be null, in a row that deletes neither."""
         return (*self.keys, *(self.orders if self.mode == "upsert" else ()), *([self.dedupe] if self.dedupe else []))
 
+    def keys_by_order(self) -> tuple[str, ...]:
+        """The key of an upsert, where no column says which row of it is the last."""
+        return self.keys if self.mode == "upsert" and not self.orders else ()
+
     @property
     def absorbs_repetition(self) -> bool:
         """A batch written twice leaves what a batch written once leaves."""

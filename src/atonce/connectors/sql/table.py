@@ -1,21 +1,27 @@
 """Table: an outbox in PostgreSQL or SQLite, read in the order of a unique growing column; replayable and ordered.
 
-Progress is the next id. Ids become visible out of order: an older transaction may commit after a newer one was read
-(F29), so a batch is planned to end only where nothing below can still appear.
+Progress is the next id. Ids become visible out of order: an older transaction may commit after a newer one was read,
+so a batch is planned to end only where nothing below can still appear.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-from atonce.connectors.sql.database import TableDatabase, TableRef, database_for, is_postgres, settled_end
-from atonce.delivery.progress import Positions
+from atonce.connectors.sql.border import border_at
+from atonce.connectors.sql.database import TableDatabase, TableRef, settled_end
+from atonce.connectors.sql.databases import database_for, outbox_feed, scratch_server_for, scratch_url
+from atonce.connectors.sql.verified import OUTBOX, known, text_columns
+from atonce.delivery.progress import BORDERS, Positions
 from atonce.errors import UsageError
-from atonce.guarantee import SourceTraits
+from atonce.guarantee import Guarantee, SourceTraits
+
+if TYPE_CHECKING:
+    from atonce.connectors.contract import Feed, Ground, InputRecord, ServerKind
 
 FORMAT = "atonce-table"
 MAX_ROWS = 500_000
@@ -59,10 +65,9 @@ class Table:
         needs = [
             f"column {self.column} is assigned by the insert itself (identity, serial, AUTOINCREMENT), not by hand and "
             "not taken from the sequence beforehand",
-            "rows do not change, and are not deleted, until they are published",
+            "rows do not change, and are not deleted, until they are published; the row that was published last does "
+            "not change in the columns that are read as long as it is there",
         ]
-        if not is_postgres(str(self.url)):
-            needs.append("the table is not made again within its file and filled beyond the position meanwhile")
         return SourceTraits(
             name=f"table {self.table}",
             replayable=True,
@@ -85,12 +90,24 @@ class Table:
         first, _ = database.bounds()
         return {self.table: settled_end(database, self.table) if self.start == "latest" else min(first, 0)}
 
-    def cautions(self) -> list[str]:
+    def starting(self, at: str) -> Table:
+        return replace(self, start=at)
+
+    def cautions(self, level: Guarantee) -> list[str]:
         """What should be checked and cannot be, one line each."""
         return self._database().cautions()
 
     def source_ids(self) -> dict[str, str]:
         return {self.table: self._database().condition().identity}
+
+    def borders(self, positions: Positions | None) -> dict[str, str]:
+        if not positions or self.table not in positions:
+            return {}
+        with self._database().view() as view:
+            return {self.table: border_at(view, positions[self.table]).text()}
+
+    def bordered(self, borders: Mapping[str, str]) -> dict[str, str]:
+        return {"borders": json.dumps(dict(borders), sort_keys=True)}
 
     def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
         from atonce.connectors.sql.stream import TableSource
@@ -113,12 +130,26 @@ class Table:
     def positions(self, offsets_json: str) -> Positions | None:
         try:
             found = json.loads(offsets_json)
-            return {str(table): int(at) for table, at in found.items()}
+            return {str(table): int(at) for table, at in found.items() if table != BORDERS}
         except (ValueError, AttributeError, TypeError):
             return None
 
-    def watched_files(self) -> None:
-        return None
-
     def _database(self) -> TableDatabase:
         return database_for(self.ref)
+
+    # Under `atonce verify`
+
+    def scratch_server(self) -> ServerKind | None:
+        return scratch_server_for(str(self.url))
+
+    def scratch_source(self, ground: Ground) -> Self:
+        url = scratch_url(str(self.url), ground)
+        return replace(self, url=url, table=OUTBOX, start="earliest", max_rows=ground.records_per_batch)
+
+    def feed(self, ground: Ground) -> Feed:
+        return outbox_feed(self.ref, ground)
+
+    def static(self, spark: Any, schema: Any, records: Sequence[InputRecord]) -> Any:
+        from atonce.spark.static_rows import static_rows
+
+        return static_rows(spark, schema, known(self.column, text_columns(self.columns, self.column), records))

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from atonce.connectors.sql.bad_rows import POSITION, bad_row, rows_at
 from atonce.connectors.sql.options import TableOptions
 from atonce.connectors.sql.rows_in import BAD, DEAD, WHY, Feed
-from atonce.errors import AtOnceError, AttemptAborted
+from atonce.errors import AtOnceError, AttemptAborted, InvariantError
 from atonce.spark.attempt import taken
+from atonce.spark.task import task_ids
 from atonce.spark.task_errors import named
 
 TASK_COLUMN, ROW_COLUMN = "atonce_task", "atonce_row"
@@ -28,13 +29,12 @@ Send = Callable[[Feed, Any, int, int], None]
 
 def stream(secret: str, batches: Iterator[Any], rows_per_frame: int, send: Send) -> Iterator[Any]:
     """The body of a task: all its rows through one feed, then one row that says what was sent."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    partition, attempt = context.partitionId(), context.taskAttemptId()
+    partition, attempt = task_ids()
     # Asked for before the first row is read: an attempt that fails while reading its input counts as one, too.
-    host, port = taken()["address"]
-    feed = Feed((host, port), secret, partition, attempt)
+    address = taken().address
+    if address is None:
+        raise InvariantError("this task was not told where its rows go")
+    feed = Feed(address, secret, partition, attempt)
     try:
         seen = 0
         for batch in batches:

@@ -122,7 +122,7 @@ def retrieve(modules: Sequence[tuple[str, ...]], into: Path, *, transitive: bool
     except subprocess.TimeoutExpired as error:
         raise JarsMissing(
             f"fetching jars took longer than {FETCH_TIMEOUT_S} s and was given up. Is the network there? "
-            "What was fetched is kept: trying again goes on from there."
+            "What was fetched is kept: trying again resumes there."
         ) from error
     finally:
         description.unlink(missing_ok=True)

@@ -242,7 +242,7 @@ class ApacheKafka:
     def _last_words(self, node: int) -> str:
         log = self.log(node)
         words = log.read_text(errors="replace")[-1500:].strip() if log.exists() else ""
-        return f" Its last words:\n{words}" if words else ""
+        return f" Its last output:\n{words}" if words else ""
 
     def __enter__(self) -> ApacheKafka:
         return self.start()

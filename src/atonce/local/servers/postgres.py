@@ -240,7 +240,7 @@ class PostgresServer:
             if not child.running or time.monotonic() > deadline:
                 words = self.log.read_text(errors="replace")[-1500:].strip()
                 self.kill()
-                raise UnreachableError(f"PostgreSQL on port {self.port} did not become ready. Its last words:\n{words}")
+                raise UnreachableError(f"PostgreSQL on port {self.port} did not become ready. Last output:\n{words}")
             time.sleep(0.02)
 
     def __enter__(self) -> PostgresServer:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from atonce.errors import LedgerMismatch
 from atonce.spark.checkpoint.files import Files
 
 _BEFORE_THE_FIRST = -1
@@ -80,7 +81,14 @@ def _entries_of(files: Files, source: int, number: int) -> Iterator[dict[str, An
 
 
 def _entries(text: str | None) -> Iterator[dict[str, Any]]:
-    return (json.loads(line) for line in (text or "").splitlines()[1:] if line.startswith("{"))
+    try:
+        return iter([json.loads(line) for line in (text or "").splitlines()[1:] if line.startswith("{")])
+    except ValueError:
+        raise LedgerMismatch(
+            "the checkpoint's list of files that were planned (sources/I/N) is torn, as a power cut leaves it, so "
+            "which files a batch covers is unknown. Nothing was delivered. Next: restore the checkpoint, or begin "
+            "again with `atonce reset`."
+        ) from None
 
 
 def _number(name: str) -> int:

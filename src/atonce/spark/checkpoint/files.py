@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlparse
 
+from atonce.errors import RefusedError
+
 
 class Files(Protocol):
     """Paths are relative to the root that the object was made for."""
@@ -51,7 +53,8 @@ class LocalFiles:
 
     def read(self, path: str) -> str | None:
         try:
-            return (self.root / path).read_text()
+            # What a power cut left may be anything; whoever reads it finds out what it says.
+            return (self.root / path).read_text(errors="replace")
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -109,7 +112,7 @@ class HadoopFiles:
         finally:
             stream.close()
         self._fs.delete(target, False)
-        self._fs.rename(draft, target)
+        self._rename(draft, target)
 
     def names(self, path: str) -> list[str]:
         folder = self._path(path)
@@ -122,8 +125,17 @@ class HadoopFiles:
 
     def move_root(self, new_name: str) -> str:
         target = self._jvm.org.apache.hadoop.fs.Path(self.root.getParent(), new_name)
-        self._fs.rename(self.root, target)
+        self._rename(self.root, target)
         return str(target.toString())
+
+    def _rename(self, old: Any, new: Any) -> None:
+        """Hadoop says "no" by a word, and only sometimes by an error."""
+        if not self._fs.rename(old, new):
+            raise RefusedError(
+                f"the file system did not rename {old.toString()} to {new.toString()}, so it is not known that what "
+                "was written there lasts. Nothing more was done. Next: see whether it is full or read-only, and "
+                "whether this user may write there."
+            )
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.root, path) if path else self.root
@@ -131,3 +143,11 @@ class HadoopFiles:
 
 def hadoop_configuration(spark: Any) -> Any:
     return spark._jsparkSession.sessionState().newHadoopConf()
+
+
+def jvm_errors() -> type[Exception]:
+    """What a call into the JVM raises."""
+    from py4j.protocol import Py4JError
+
+    found: type[Exception] = Py4JError
+    return found

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from atonce.delivery.format import VERSION, refuse_newer
-from atonce.delivery.progress import IDS, Plan, Positions
+from atonce.delivery.progress import BORDERS, IDS, Plan, Positions
 from atonce.errors import LedgerMismatch, RefusedError
 from atonce.spark.checkpoint.covered import covered, planned_files, seen_files
 from atonce.spark.checkpoint.files import files_at
@@ -43,8 +43,14 @@ class Checkpoint:
         return _newest(self.files.names("commits"))
 
     def query_id(self) -> str | None:
+        """Spark's id of the query; None before its first start."""
         text = self.files.read("metadata")
-        return str(json.loads(text)["id"]) if text else None
+        if text is None:
+            return None
+        try:
+            return str(json.loads(text)["id"])
+        except (ValueError, KeyError, TypeError):
+            raise self._torn("metadata", "which query it belongs to") from None
 
     def has_state(self) -> bool:
         return any(name.isdigit() for name in self.files.names("state"))
@@ -63,7 +69,8 @@ class Checkpoint:
             end=end,
             stateful=stateful,
             covers=covers,
-            source_ids=_source_ids(lines),
+            source_ids=_named(lines, IDS),
+            borders=_named(lines, BORDERS),
         )
 
     def end(self, batch_id: int) -> Positions | None:
@@ -97,10 +104,7 @@ class Checkpoint:
             )
         version, lines = text.partition("\n")[0], text.splitlines()[2:]
         if not lines or any(line.startswith("{") and not _whole(line) for line in lines):
-            raise LedgerMismatch(
-                f"{self.path}/offsets/{batch_id} is torn, as a power cut leaves it, so what batch {batch_id} covers is "
-                "unknown. Nothing was delivered. Next: restore the checkpoint, or begin again with `atonce reset`."
-            )
+            raise self._torn(f"offsets/{batch_id}", f"what batch {batch_id} covers")
         if version != _SPARKS_VERSION:
             raise RefusedError(
                 f"{self.path}/offsets/{batch_id} has version {version!r}; only {_SPARKS_VERSION!r} is understood. "
@@ -113,15 +117,37 @@ class Checkpoint:
         text = self.files.read(_OURS)
         if text is None:
             return None
-        ours = json.loads(text)
-        refuse_newer(int(ours.get("version", 1)), f"{self.path}/{_OURS}")
-        first = ours["first"]
-        return None if first is None else {str(p): int(at) for p, at in first.items()}
+        try:
+            ours = json.loads(text)
+            refuse_newer(int(ours.get("version", 1)), f"{self.path}/{_OURS}")
+            first = ours["first"]
+            return None if first is None else {str(p): int(at) for p, at in first.items()}
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise self._torn(_OURS, "where batch 0 began") from None
 
     def begin(self, first: Positions | None) -> None:
         """Remember where batch 0 begins, before Spark plans it."""
         ours = {"version": VERSION, "first": None if first is None else dict(first)}
         self.files.write(_OURS, json.dumps(ours, sort_keys=True))
+
+    def refuse_torn(self) -> None:
+        """`LedgerMismatch` if a file that belongs to no single batch was torn; Spark would end with a riddle."""
+        self.query_id()
+        self.first()
+
+    def names_no_query(self) -> bool:
+        """Torn by the first start of all, before anything was planned: nothing is lost with it."""
+        try:
+            self.query_id()
+        except LedgerMismatch:
+            return True
+        return False
+
+    def _torn(self, name: str, unknown: str) -> LedgerMismatch:
+        return LedgerMismatch(
+            f"{self.path}/{name} is torn, as a power cut leaves it, so {unknown} is unknown. Nothing was delivered. "
+            "Next: restore the checkpoint, or begin again with `atonce reset`."
+        )
 
     def set_aside(self) -> str | None:
         """Make room for a fresh checkpoint; the old one is kept beside it. Returns where, None if there was none."""
@@ -145,11 +171,11 @@ def _newest(names: list[str]) -> int | None:
     return max((int(name) for name in names if name.isdigit()), default=None)
 
 
-def _source_ids(lines: list[str]) -> dict[str, str]:
-    """The ids that a plan's lines name, of all its sources."""
+def _named(lines: list[str], key: str) -> dict[str, str]:
+    """What a plan's lines name beside the positions, of all its sources."""
     found: dict[str, str] = {}
     for line in lines:
         offsets = json.loads(line) if line.startswith("{") else None
-        if isinstance(offsets, dict) and isinstance(offsets.get(IDS), dict):
-            found.update(offsets[IDS])
+        if isinstance(offsets, dict) and isinstance(offsets.get(key), dict):
+            found.update(offsets[key])
     return found

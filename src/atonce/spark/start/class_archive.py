@@ -11,11 +11,10 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+TRAINING = "atonce.connectors.kafka.training"
+"""A small session over topics, run as a program: it touches what pipelines use."""
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
@@ -46,7 +45,7 @@ def make() -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(f".{os.getpid()}.draft")
     try:
-        command = [sys.executable, "-m", __spec__.name, "--train", str(draft)]
+        command = [sys.executable, "-m", TRAINING, str(draft)]
         trained = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=300)
         if trained.returncode:
             raise SystemExit(f"training ended with {trained.returncode}:\n{trained.stderr[-3000:]}")
@@ -72,64 +71,5 @@ def _pyspark() -> str:
     return str(Path(pyspark.__file__).parent)
 
 
-def train(draft: str) -> None:
-    from pyspark.sql import SparkSession
-
-    from atonce.broker.embedded import Broker
-    from atonce.connectors.kafka.read.stream import source_schema
-    from atonce.spark import session as sessions
-    from atonce.spark.arrow_job import map_in_arrow
-    from atonce.spark.checkpoint.manager import quick_on_a_local_disk
-    from atonce.spark.columnar_plan import on_columns
-    from atonce.spark.pruning import used_columns
-
-    sessions.__dict__["class_archive_options"] = lambda: f"-XX:ArchiveClassesAtExit={draft} {QUIET}"
-    spark: SparkSession = sessions.session("local[2]")
-    shuffled = map_in_arrow(spark.range(100).repartition(2), _same, "id bigint").selectExpr("CAST(id % 2 AS INT) AS id")
-    map_in_arrow(shuffled.repartitionById(2, "id"), _same, "id int").collect()
-    for plan in (on_columns, used_columns):
-        plan(spark, source_schema(False), lambda df: df.selectExpr("key", "upper(CAST(value AS STRING)) AS value"))
-    with tempfile.TemporaryDirectory(prefix="atonce-train-") as folder, Broker(data=Path(folder) / "broker") as broker:
-        (Path(folder) / "in").mkdir()
-        (Path(folder) / "in" / "a.txt").write_text("one\ntwo\n")
-        lines = spark.readStream.text(f"{folder}/in")
-        _produce(broker.servers, "train")
-        ours = spark.readStream.format("atonce").option("kafka.bootstrap.servers", broker.servers)
-        records = ours.option("subscribe", "train").load()
-        for name, df in (("plain", lines), ("stateful", lines.groupBy("value").count()), ("ours", records)):
-            writer = df.writeStream.outputMode("update" if name == "stateful" else "append")
-            writer = writer.foreachBatch(lambda batch, _: batch.coalesce(1).collect() and None)
-            with quick_on_a_local_disk(spark, folder):
-                query = writer.option("checkpointLocation", f"{folder}/{name}").trigger(availableNow=True).start()
-            query.awaitTermination()
-    # The archive is written while the JVM ends, so its end is waited for.
-    gateway = spark.sparkContext._gateway
-    spark.stop()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(240)
-
-
-def _produce(servers: str, topic: str) -> None:
-    import pyarrow as pa
-
-    from atonce.client.cluster import Cluster
-    from atonce.client.operate.admin import create_topic
-    from atonce.connectors.kafka.write.blobs import Encoder, Targets
-    from atonce.connectors.kafka.write.send import SendTask
-
-    with Cluster(servers) as cluster:
-        create_topic(cluster, topic, partitions=2)
-    encoder = Encoder(targets=Targets(partitions={topic: 2}, slots=1), topic=topic)
-    rows = pa.RecordBatch.from_pydict({"key": ["a", "b", "c"], "value": ["one", "two", "three"]})
-    list(SendTask(servers=servers, config={}, mode="plain", encoder=encoder)([rows]))
-
-
-def _same(batches: Iterator[Any]) -> Iterator[Any]:
-    return batches
-
-
 if __name__ == "__main__":
-    if "--train" in sys.argv:
-        train(sys.argv[-1])
-    else:
-        print(f"class archive in {make()}")
+    print(f"class archive in {make()}")

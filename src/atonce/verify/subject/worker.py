@@ -62,8 +62,8 @@ class Reporter:
             event="step",
             step=event.step.value,
             batch=event.batch_id,
-            rows=event.rows,
-            facts={key: str(value)[:2000] for key, value in event.facts.items()},
+            rows=event.details().get("rows"),
+            facts={key: str(value)[:2000] for key, value in event.details().items()},
         )
 
 
@@ -112,7 +112,7 @@ def look(control: Control, order: dict[str, Any]) -> None:
 
     try:
         pipeline = cloudpickle.loads(Path(order["pipeline"]).read_bytes())
-        control.send(event="looked", **looked(pipeline, Path(order["rows"]), Path(order["result"])))
+        control.send(event="looked", **looked(pipeline, Path(order["records"]), Path(order["result"]), order["only"]))
     except Exception as error:
         traceback.print_exc()
         control.send(event="looked", failed=str(error).splitlines()[0][:300] if str(error) else type(error).__name__)

@@ -1,7 +1,8 @@
 """What a batch read: its tasks tell the driver what became of each offset, and learn where the ledger's logs stood.
 
 A task tells once, when all its ranges are read to their ends; a retried one tells the same ranges again. Reports only
-ever add to what is known: one that is lost leaves a batch without an account, and never fails it.
+ever add to what is known: one that is lost leaves a batch without an account, and never fails it. What they tell of
+leader epochs must chain, from the ledger's on: tasks that read parts of one partition may have met two logs.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, fields, replace
 from typing import Any
 
 from atonce.client.offsets import TopicPartition
-from atonce.client.ranges import Account, Wanted
+from atonce.client.read.ranges import Account, Seam, Wanted, seams
 from atonce.delivery.progress import Plan, Progress
 from atonce.errors import AtOnceError
 from atonce.spark.channel import Door, Place, knock
+from atonce.spark.task import job_property
 
 EPOCHS = "atonce.epochs"
 """A property of the batch's jobs: partition → [ledger's position, leader epoch of the record before it]."""
@@ -29,26 +31,38 @@ _SILENT_FOR_S = 60.0
 """A driver that cannot be reached from here must not cost every task a time-out."""
 
 
-class Accounts:
+class ReadAccounts:
     """In the driver, one per run. The newest batch's reports are kept."""
 
-    def __init__(self, place: Place | None = None) -> None:
+    def __init__(
+        self, place: Place | None = None, refuse_torn: Callable[[Sequence[Seam]], None] = lambda _seams: None
+    ) -> None:
         place = place or Place()
+        self._refuse_torn = refuse_torn
         self._secret = place.new_secret()
         self._lock = threading.Lock()
         self._told: dict[str, dict[int, Account]] = {}
         """Partition → first offset → what became of the range that begins there."""
+        self._heard: dict[str, set[Account]] = {}
+        """Partition → whatever any task told, also one whose copy or successor told otherwise."""
+        self._ledgers: dict[str, list[int]] = {}
+        """Partition → [ledger's position, leader epoch of the record before it]."""
         self._door = Door(place, self._secret, self._serve, "atonce-accounts")
         self._address = f"{place.host}:{self._door.port}"
 
     @classmethod
-    def for_session(cls, spark: Any) -> Accounts:
-        """Listening where the tasks of this Spark session can reach it."""
-        return cls(Place.of(spark))
+    def for_session(cls, spark: Any, refuse_torn: Callable[[Sequence[Seam]], None]) -> ReadAccounts:
+        """Listening where the tasks of this Spark session can reach it. `refuse_torn` judges changes of the epoch."""
+        return cls(Place.of(spark), refuse_torn)
 
-    def options(self) -> dict[str, str]:
-        """For the source. Spark leaves out of plans and logs the values of options that are called a secret."""
-        return {"atonce.accounts": self._address, "atonce.accounts.secret": self._secret}
+    def options(self, source_ids: Mapping[str, str]) -> dict[str, str]:
+        """For the source: which logs the positions belong to, and where to tell what was read of them."""
+        return {
+            "atonce.topicIds": json.dumps(dict(source_ids), sort_keys=True),
+            "atonce.accounts": self._address,
+            # Spark leaves out of plans and logs the values of options that are called a secret.
+            "atonce.accounts.secret": self._secret,
+        }
 
     @contextlib.contextmanager
     def reading(self, spark: Any, recorded: Progress) -> Iterator[None]:
@@ -56,7 +70,7 @@ class Accounts:
         held = recorded.positions or {}
         known = {place: [held[place], epoch] for place, epoch in recorded.epochs.items() if place in held}
         with self._lock:
-            self._told = {}
+            self._told, self._heard, self._ledgers = {}, {}, known
         spark.sparkContext.setLocalProperty(EPOCHS, json.dumps(known) if known else None)
         try:
             yield
@@ -64,7 +78,10 @@ class Accounts:
             spark.sparkContext.setLocalProperty(EPOCHS, None)
 
     def completed(self, plan: Plan, progress: Progress) -> Progress:
-        """With the leader epochs of the records that the batch read last."""
+        """With the leader epochs of the records that the batch read last. `DataLossError` if it read of two logs."""
+        found = [seam for place in _moved(plan) for seam in self._seams(plan, place)]
+        if found:
+            self._refuse_torn(found)
         told = {place: chain for place in _moved(plan) if (chain := self._chain(plan, place))}
         return replace(
             progress, epochs={**progress.epochs, **{p: c[-1].epoch for p, c in told.items() if c[-1].epoch >= 0}}
@@ -88,6 +105,14 @@ class Accounts:
     def close(self) -> None:
         self._door.close()
 
+    def _seams(self, plan: Plan, place: str) -> list[Seam]:
+        """Of what belongs to this batch: a task that another one left behind may still tell of its own."""
+        start, end = (plan.start or {}).get(place, 0), (plan.end or {}).get(place, 0)
+        with self._lock:
+            heard = [each for each in self._heard.get(place, ()) if start <= each.start and each.end <= end]
+            position, epoch = self._ledgers.get(place, (-1, -1))
+        return seams(heard, (position, epoch) if position == start else (-1, -1))
+
     def _chain(self, plan: Plan, place: str) -> list[Account]:
         """The reports that cover the batch's range of a partition without a gap; empty if some are missing."""
         at, end = (plan.start or {}).get(place, 0), (plan.end or {}).get(place, 0)
@@ -110,6 +135,7 @@ class Accounts:
                     with self._lock:
                         place = str(TopicPartition(account.topic, account.partition))
                         self._told.setdefault(place, {})[account.start] = account
+                        self._heard.setdefault(place, set()).add(account)
                 stream.write("told\n")
                 stream.flush()
 
@@ -169,10 +195,7 @@ def tell(address: str, secret: str, told: Sequence[Account]) -> None:
 
 def epochs_here() -> Mapping[str, Sequence[int]]:
     """In a task: partition → [position, leader epoch of the record before it], as its job was given them."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    found: dict[str, list[int]] = json.loads((context.getLocalProperty(EPOCHS) if context else None) or "{}")
+    found: dict[str, list[int]] = job_property(EPOCHS)
     return found
 
 

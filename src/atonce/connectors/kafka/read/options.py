@@ -62,7 +62,7 @@ CONSUMER_TUNING = frozenset(
     }
 )  # fmt: skip
 REFUSED = {
-    "auto.offset.reset": "set startingOffsets instead; where to go on is kept by Spark",
+    "auto.offset.reset": "set startingOffsets instead; Spark keeps where to resume",
     "enable.auto.commit": "the source commits no offsets",
     "key.deserializer": "keys are binary; cast them in the DataFrame",
     "value.deserializer": "values are binary; cast them in the DataFrame",

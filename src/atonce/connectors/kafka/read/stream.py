@@ -10,24 +10,12 @@ from __future__ import annotations
 import base64
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
-
-from pyspark import cloudpickle
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
-from pyspark.sql.types import StructType
 
 from atonce.client.cluster import Cluster, shared
 from atonce.client.offsets import TopicPartition
-from atonce.client.ranges import Account, Wanted
+from atonce.client.read.ranges import Account, Wanted
 from atonce.connectors.kafka.read.accounts import epochs_here, told_at_the_end, with_epochs
 from atonce.connectors.kafka.read.admission import Admission
 from atonce.connectors.kafka.read.offsets import first_offsets, ids_of, last_offsets, selected
@@ -35,7 +23,22 @@ from atonce.connectors.kafka.read.options import SourceOptions, parse
 from atonce.connectors.kafka.read.plan import Offsets, from_json_form, ids_in, to_json_form
 from atonce.connectors.kafka.read.ranges import Range, cut, packed, ranges
 from atonce.connectors.kafka.read.watch import Watch
+from atonce.delivery.abilities import ArrowFunction
 from atonce.delivery.progress import SMALL_BATCH_ROWS
+from atonce.spark.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    StructType,
+    SupportsTriggerAvailableNow,
+    cloudpickle,
+)
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = ", headers array<struct<key: string, value: binary>>"
@@ -43,9 +46,6 @@ HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 def source_schema(headers: bool) -> StructType:
     return StructType.fromDDL(SCHEMA + (HEADERS if headers else ""))
-
-
-ArrowFunction = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 def fused(function: ArrowFunction, schema: str) -> dict[str, str]:
@@ -183,10 +183,9 @@ def _tasks(
 def read_ranges(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
     """Runs in a task: its ranges as Arrow batches, through the function if there is one."""
     # Here and not above: planning processes never decode, and start a second sooner without the compiled codec.
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    from atonce.client.fetch import fetch_all
+    from atonce.client.read.fetch import fetch_all
     from atonce.spark.arrow_transform import as_declared
+    from atonce.spark.task import arrow_schema
 
     told: list[Account] = []
     batches = fetch_all(
@@ -196,6 +195,7 @@ def read_ranges(options: SourceOptions, schema: StructType, partition: InputPart
         headers=options.headers,
         max_bytes=options.fetch_bytes,
         fail_on_data_loss=options.fail_on_data_loss,
+        only_this_topic=options.topic_ids is not None,  # the ledger's positions belong to that very topic
         told=told.append,
     )
     if options.accounts is not None:
@@ -203,5 +203,5 @@ def read_ranges(options: SourceOptions, schema: StructType, partition: InputPart
     if options.function is None:
         return batches
     function = cloudpickle.loads(base64.b64decode(options.function))
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    wanted = arrow_schema(schema)
     return (as_declared(batch, wanted) for batch in function(batches))

@@ -24,6 +24,7 @@ from atonce.errors import AtOnceError, RetriableError
 from atonce.records.encode import encode, milliseconds
 from atonce.records.partitioner import assign
 from atonce.spark.arrow_transform import ENOUGH_BYTES, together, transformed
+from atonce.spark.attempt import Attempt
 from atonce.spark.task_errors import named
 
 BLOB_SCHEMA = (
@@ -143,9 +144,9 @@ class Encoder:
         partitions = sum(self.targets.partitions.values())
         return max(ENOUGH_BYTES if self.whole else 0, min(_BLOB_BYTES * partitions, _MOST_BYTES))
 
-    def on(self, errand: Mapping[str, Any]) -> Encoder:
+    def on(self, attempt: Attempt) -> Encoder:
         """The same encoder for one attempt at one batch."""
-        return self if errand.get("spooled") else replace(self, spool=None)
+        return self if attempt.spooled else replace(self, spool=None)
 
     def _blobs(self, rows: Any, run: _Run, position: int) -> tuple[Any, dict[str, Any] | None]:
         if rows.num_rows == 0:

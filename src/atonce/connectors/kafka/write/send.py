@@ -16,7 +16,7 @@ from atonce.connectors.kafka.write.lease import EVERYTHING, Lease, LeaseAddress,
 from atonce.connectors.kafka.write.spool import SpoolReader
 from atonce.connectors.kafka.write.tally import SlotTally
 from atonce.errors import AttemptAborted, InvariantError
-from atonce.spark.attempt import taken
+from atonce.spark.attempt import Attempt, taken
 
 Mode = Literal["transaction", "idempotent", "plain", "forget"]
 """transaction: the driver's producer id and epoch, leased. idempotent: a producer id of the task's own.
@@ -86,10 +86,10 @@ class SendTask:
                 lease.close()
         yield _report(tallies, records, size, notes)
 
-    def on(self, errand: Mapping[str, Any]) -> SendTask:
+    def on(self, attempt: Attempt) -> SendTask:
         """The same task for one attempt at one batch."""
-        lease = replace(self.lease, round=errand["round"]) if self.lease is not None else None
-        return replace(self, lease=lease, producer_id=errand["producer_id"], epoch=errand["epoch"])
+        lease = replace(self.lease, round=attempt.id) if self.lease is not None else None
+        return replace(self, lease=lease, producer_id=attempt.producer_id, epoch=attempt.epoch)
 
     def _target(self, blob: _Blob) -> Target:
         """What the driver is asked for. A whole batch whose rows would stay where they went is one thing to write."""
@@ -121,7 +121,7 @@ class SendTask:
 
 
 @dataclass(frozen=True, slots=True)
-class OnErrand:
+class OfAttempt:
     """A sending task that learns from its job which attempt it works for, and so is the same for all of them."""
 
     task: SendTask
@@ -138,10 +138,10 @@ class FusedSend:
     task: SendTask
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        errand = taken()
-        if errand.get("whole"):
-            return replace(self.task.on(errand), encoder=replace(self.encoder, spool=None, whole=True))(batches)
-        return self.encoder.on(errand)(batches)
+        attempt = taken()
+        if attempt.whole:
+            return replace(self.task.on(attempt), encoder=replace(self.encoder, spool=None, whole=True))(batches)
+        return self.encoder.on(attempt)(batches)
 
 
 @dataclass(frozen=True, slots=True)

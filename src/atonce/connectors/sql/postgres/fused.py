@@ -10,6 +10,7 @@ from typing import Any
 from atonce.connectors.sql.postgres.task import CopyTask
 from atonce.errors import AtOnceError, TransformFailed
 from atonce.spark.arrow_transform import as_declared, transformed
+from atonce.spark.task import arrow_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +26,7 @@ class FusedTask:
         return self.task(self._rows(batches))
 
     def _rows(self, batches: Any) -> Iterator[Any]:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        declared = to_arrow_schema(self.schema, timezone="UTC")
+        declared = arrow_schema(self.schema)
         names = [column.name for column in self.task.columns]
         for batch in batches:
             for rows in self._transformed(batch):

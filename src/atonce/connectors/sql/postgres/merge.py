@@ -86,10 +86,28 @@ def compared(column: Column, reference: str, *, staged: bool = False) -> str:
 
 
 def deleted_table(table: str) -> str:
-    """Where the order of deleted rows is kept; a name too long for PostgreSQL is cut, and stays one table's own."""
-    name = f"atonce_deleted_{table.rpartition('.')[2]}"
+    """Where the order of deleted rows is kept."""
+    return _memory("atonce_deleted_", table)
+
+
+def seen_table(table: str) -> str:
+    """Where message numbers are kept."""
+    return _memory("atonce_seen_", table)
+
+
+def cut_seen_table(table: str) -> str | None:
+    """Where they were kept under a name that PostgreSQL had cut; None: the name is short enough."""
+    name = f"atonce_seen_{table.rpartition('.')[2]}".encode()
+    if len(name) <= _MOST_BYTES_OF_A_NAME:
+        return None
+    return beside(table, name[:_MOST_BYTES_OF_A_NAME].decode(errors="ignore"))
+
+
+def _memory(prefix: str, table: str) -> str:
+    """A table of ours beside the user's; a name too long for PostgreSQL is cut, and stays one table's own."""
+    name = f"{prefix}{table.rpartition('.')[2]}"
     if len(name.encode()) > _MOST_BYTES_OF_A_NAME:
-        name = f"atonce_deleted_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+        name = f"{prefix}{hashlib.sha256(name.encode()).hexdigest()[:32]}"
     return beside(table, name)
 
 

@@ -7,16 +7,26 @@ exactly these have ended. Whoever comes later takes a higher id; nothing below c
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 
-from atonce.connectors.sql.database import Condition, ReadColumn, TableRef, quoted, wanted_columns
+from atonce.connectors.sql.database import (
+    DIGEST_BYTES,
+    Check,
+    Condition,
+    ReadColumn,
+    TableRef,
+    digested,
+    quoted,
+    wanted_columns,
+)
 from atonce.connectors.sql.postgres import outbox_ids as ids
 from atonce.errors import UnreachableError, UsageError
 
@@ -46,6 +56,17 @@ WHERE locktype = 'relation' AND relation IN ({ids.TREE}) AND granted AND mode IN
     ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND pid IS DISTINCT FROM pg_backend_pid()"""
+_SAME_TEXT = (
+    "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, MDY'; SET LOCAL IntervalStyle = 'postgres'; "
+    "SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = 'hex'; SET LOCAL lc_monetary = 'C'; "
+    "SET LOCAL xmloption = 'content'"
+)
+"""A value reads the same whoever asks, and whatever a role's settings have become."""
+_DIGEST = (
+    "left(encode(sha256(convert_to({0}::text, getdatabaseencoding()::text)), 'hex'), " + str(2 * DIGEST_BYTES) + ")"
+)
+_FIRST_TRANSACTION = 3
+"""Lower numbers stand for rows that are older than any transaction."""
 _POLL_S = 0.02
 _BATCH_BYTES = 16 << 20
 
@@ -87,6 +108,15 @@ class PostgresTable:
         with self._connect() as connection:
             return ids.condition(connection, self._ref, self._table)
 
+    @contextlib.contextmanager
+    def view(self) -> Iterator[PostgresView]:
+        with self._connect() as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            connection.execute(_SAME_TEXT)
+            # Before the snapshot: a table that is dropped or truncated after it would look empty.
+            missing = _locked(connection, self._table)
+            yield PostgresView(connection, self._ref, self._table, missing)
+
     def columns(self) -> list[ReadColumn]:
         with self._connect() as connection:
             return wanted_columns(self._ref, {column.name: column for column in self._columns(connection)})
@@ -109,16 +139,7 @@ class PostgresTable:
         end, self._open_end = self._open_end.end, None
         return max(start, end)
 
-    def limited_end(self, start: int, end: int, rows: int) -> int:
-        with self._connect() as connection:
-            found = connection.execute(
-                f"SELECT {self._id} FROM {self._table} WHERE {self._id} >= %s AND {self._id} < %s "
-                f"ORDER BY {self._id} OFFSET %s LIMIT 1".encode(),
-                (start, end, rows),
-            ).fetchone()
-        return end if found is None else int(found[0])
-
-    def read(self, start: int, end: int) -> Iterator[Any]:
+    def read(self, start: int, end: int, check: Check | None = None) -> Iterator[Any]:
         import adbc_driver_postgresql.dbapi as adbc
 
         select = ", ".join(f"{column.expression} AS {quoted(column.name)}" for column in self.columns())
@@ -127,6 +148,12 @@ class PostgresTable:
             f"ORDER BY {self._id}"
         )
         with adbc.connect(self._ref.url) as connection, connection.cursor() as cursor:
+            with self.view() as view:
+                if check is not None:
+                    check(view)
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                cursor.execute(f"SET TRANSACTION SNAPSHOT '{view.snapshot()}'")
+                cursor.execute(f"LOCK TABLE {self._table} IN ACCESS SHARE MODE")
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             cursor.execute(sql)
             yield from cursor.fetch_record_batch()
@@ -161,7 +188,76 @@ class PostgresTable:
         try:
             return psycopg.connect(self._ref.url, autocommit=True, connect_timeout=10, application_name="atonce")
         except psycopg.OperationalError as error:
-            raise UnreachableError(f"PostgreSQL at {self.where} does not let us in: {str(error).strip()}") from None
+            raise UnreachableError(f"PostgreSQL at {self.where} refused the connection: {str(error).strip()}") from None
+
+
+class PostgresView:
+    """One snapshot, with the table locked against being dropped or truncated; its writers are not held up."""
+
+    def __init__(
+        self, connection: psycopg.Connection[Any], ref: TableRef, table: str, missing: Exception | None
+    ) -> None:
+        self._connection = connection
+        self._ref = ref
+        self._table = table
+        self._missing = missing
+        self._id = quoted(ref.column)
+
+    def condition(self) -> Condition:
+        if self._missing is not None:
+            return Condition(identity="", next_id=None)
+        return ids.condition(self._connection, self._ref, self._table)
+
+    def last_below(self, position: int) -> int | None:
+        found = self._one(f"SELECT max({self._id}) FROM {self._table} WHERE {self._id} < %s", position)
+        return None if found is None or found[0] is None else int(found[0])
+
+    def row(self, at: int, columns: Sequence[str] | None) -> dict[str, str] | None:
+        present = [name for name, *_ in self._connection.execute(_COLUMNS, (self._table,))]
+        names = digested(self._ref, present, columns)
+        select = ", ".join(["1", *(_DIGEST.format(quoted(name).replace("%", "%%")) for name in names)])
+        found = self._one(f"SELECT {select} FROM {self._table} WHERE {self._id} = %s", at)
+        return None if found is None else dict(zip(names, (text or "null" for text in found[1:]), strict=True))
+
+    def moment(self) -> str:
+        """The first transaction number that this snapshot does not see."""
+        return f"transaction {self._one('SELECT pg_snapshot_xmax(pg_current_snapshot())::text')[0]}"
+
+    def is_older(self, at: int, when: str) -> bool:
+        """By the number of the transaction that wrote the row, of which PostgreSQL keeps the lower 32 bits."""
+        found = self._one(f"SELECT xmin::text::bigint FROM {self._table} WHERE {self._id} = %s", at)
+        if found is None:
+            return False
+        since = (int(found[0]) - int(when.removeprefix("transaction "))) % (1 << 32)
+        return int(found[0]) < _FIRST_TRANSACTION or since >= 1 << 31
+
+    def limited_end(self, start: int, end: int, rows: int) -> int:
+        found = self._one(
+            f"SELECT {self._id} FROM {self._table} WHERE {self._id} >= %s AND {self._id} < %s "
+            f"ORDER BY {self._id} OFFSET %s LIMIT 1",
+            start,
+            end,
+            rows,
+        )
+        return end if found is None else int(found[0])
+
+    def snapshot(self) -> str:
+        """Its name, for another connection."""
+        return str(self._one("SELECT pg_export_snapshot()")[0])
+
+    def _one(self, sql: str, *parameters: Any) -> Any:
+        if self._missing is not None:
+            raise self._missing
+        return self._connection.execute(sql.encode(), parameters).fetchone()
+
+
+def _locked(connection: psycopg.Connection[Any], table: str) -> Exception | None:
+    """The table stays until the transaction ends; why it is not there, if it is not."""
+    try:
+        connection.execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE".encode())
+    except psycopg.errors.UndefinedTable as error:
+        return error
+    return None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,18 +5,21 @@ at-most-once     the ledger row first, fenced; then the rows in a transaction of
 at-least-once    the rows first; then the ledger row
 effectively-once the rows and the ledger row in one transaction
 
-`mode="upsert"` and `dedupe=` also make a repeated batch harmless on their own (S15, S16).
+`mode="upsert"` and `dedupe=` also make a repeated batch harmless on their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from atonce.connectors.sql.options import TableOptions
 from atonce.delivery.contract import Identity, OpenSink
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import Guarantee, SinkTraits
+
+if TYPE_CHECKING:
+    from atonce.connectors.contract import EmptiedTable, Ground, ServerKind, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Postgres(TableOptions):
     order_by    column(s) of rows and table that say which row of a key is the newest, such as "updated_at": it stays,
                 whatever comes later. Without it all rows of a key must come from one input partition
     create      make a missing table from the schema of the rows
-    dedupe      a column with a unique message number; numbers processed before are dropped (S16)
+    dedupe      a column with a unique message number; numbers processed before are dropped
     dedupe_keep how long numbers are remembered, at least: "7d", "12h", or seconds; None: for ever
     delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
     deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"
@@ -94,7 +97,7 @@ class Postgres(TableOptions):
                 found = connection.execute("SELECT to_regclass(%s)", (qualified(self.table),)).fetchone()
         except psycopg.Error as error:
             raise UnreachableError(
-                f"PostgreSQL at {where} does not let us in: {str(error).strip()}. "
+                f"PostgreSQL at {where} refused the connection: {str(error).strip()}. "
                 "Next: check that it runs, and user, password and database in the url."
             ) from None
         if (found is None or found[0] is None) and not self.create:
@@ -103,7 +106,7 @@ class Postgres(TableOptions):
                 "from the schema of the rows."
             )
 
-    def durability(self, level: Guarantee) -> list[str]:
+    def cautions(self, level: Guarantee) -> list[str]:
         """What the server may forget, one line each; `UsageError` where the level promises that it does not."""
         from atonce.connectors.sql.postgres.durability import settings_that_forget
         from atonce.connectors.sql.postgres.store import connect
@@ -114,14 +117,13 @@ class Postgres(TableOptions):
     def _kept_in(self) -> list[str]:
         """Every table that a delivery writes to."""
         from atonce.connectors.sql.ledger import TABLE
-        from atonce.connectors.sql.postgres.merge import deleted_table
+        from atonce.connectors.sql.postgres.merge import deleted_table, seen_table
         from atonce.connectors.sql.postgres.names import beside, qualified
 
-        name = self.table.rpartition(".")[2]
         return [
             qualified(self.table),
             beside(self.table, TABLE),
-            beside(self.table, f"atonce_seen_{name}"),
+            seen_table(self.table),
             deleted_table(self.table),
             qualified(self.dead_letter or f"{self.table}_dead_letter"),
         ]
@@ -140,3 +142,36 @@ class Postgres(TableOptions):
             before=identity.replaced,
         )
         return OpenSqlSink(identity, PostgresStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)
+
+    # Under `atonce verify`
+
+    address: ClassVar[str] = "postgresql://"
+
+    @staticmethod
+    def table_at(url: str, name: str) -> EmptiedTable | None:
+        from atonce.connectors.sql.postgres.verified.table import PostgresTable
+
+        return PostgresTable(url, name) if url.startswith(("postgresql://", "postgres://")) else None
+
+    def scratch_server(self) -> ServerKind:
+        from atonce.connectors.sql.postgres.verified.database import ScratchDatabase
+
+        return ScratchDatabase
+
+    def scratch_sink(self, ground: Ground) -> Self:
+        from atonce.connectors.sql.postgres.verified.database import scratch_database
+
+        return replace(
+            self,
+            url=scratch_database(ground).url,
+            table=self.table.rpartition(".")[2],
+            dead_letter=self.dead_letter and self.dead_letter.rpartition(".")[2],
+            create=True,
+            timer_s=ground.timer_s,
+        )
+
+    def read_back(self, ground: Ground) -> Written:
+        from atonce.connectors.sql.postgres.verified.database import scratch_database
+        from atonce.connectors.sql.postgres.verified.table import ScratchTable
+
+        return ScratchTable(scratch_database(ground), self.table, merges=self.absorbs_repetition)

@@ -105,6 +105,12 @@ def newest_and_now(connection: _Connection, table: str, column: str, where: str,
     return found if found is not None else (None, 0.0)
 
 
+def move_up(connection: _Connection, table: str, column: str, where: str, values: Any, by_s: float) -> None:
+    """Everything in a memory, younger by so many seconds."""
+    moved = f"UPDATE {table} SET {column} = {column} + make_interval(secs => %s) {where}"
+    connection.execute(moved.encode(), (by_s, *values))
+
+
 def prune_seen(connection: _Connection, target: Target, pipeline: str, oldest: float) -> None:
     """Forget message numbers older than the user's age."""
     connection.execute(

@@ -15,10 +15,10 @@ from atonce.connectors.sql.job import require_input_order
 from atonce.connectors.sql.ledger import SqlLedger
 from atonce.connectors.sql.memory import MemoryClock
 from atonce.connectors.sql.postgres.fused import FusedTask
-from atonce.connectors.sql.postgres.merge import create_deleted, create_seen
+from atonce.connectors.sql.postgres.merge import create_deleted, create_seen, cut_seen_table
 from atonce.connectors.sql.postgres.names import qualified
 from atonce.connectors.sql.postgres.rows import Copied, copy_rows, copy_task, refuses_row, words
-from atonce.connectors.sql.postgres.staging import merge, newest_and_now, prune_deleted, prune_seen, put_aside
+from atonce.connectors.sql.postgres.staging import merge, move_up, newest_and_now, prune_deleted, prune_seen, put_aside
 from atonce.connectors.sql.postgres.target import Target, resolve
 from atonce.connectors.sql.rows_in import RESULT_SCHEMA
 from atonce.delivery.contract import Batch, Identity
@@ -208,12 +208,22 @@ class PostgresStore:
         if not _there(connection, target.seen):
             self._lock_for_create(connection)
             connection.execute(create_seen(target).encode())
-        ours = ("WHERE pipeline = %s", (self._pipeline,))
-        now = self._numbers.read(lambda: newest_and_now(connection, target.seen, "seen_at", *ours))
+            cut = cut_seen_table(target.sink.table)
+            if cut is not None and _there(connection, cut):
+                # Of all pipelines: the others will find the new table there.
+                copy = f"INSERT INTO {target.seen} SELECT pipeline, number, seen_at FROM {cut} ON CONFLICT DO NOTHING"
+                connection.execute(copy.encode())
+        memory: tuple[str, str, str, Any] = (target.seen, "seen_at", "WHERE pipeline = %s", (self._pipeline,))
+        now = self._time(connection, self._numbers, memory)
         oldest = self._numbers.oldest(now)
         if oldest is not None:
             prune_seen(connection, target, self._pipeline, oldest)
         return now
+
+    def _time(
+        self, connection: psycopg.Connection[Any], clock: MemoryClock, memory: tuple[str, str, str, Any]
+    ) -> float:
+        return clock.read(lambda: newest_and_now(connection, *memory), lambda by_s: move_up(connection, *memory, by_s))
 
     def _prepare_deleted(self, connection: psycopg.Connection[Any], target: Target) -> float:
         """The same for the memory of deletions, which belongs to the table: one pipeline merges into it at a time."""
@@ -221,7 +231,7 @@ class PostgresStore:
         if not _there(connection, target.deleted):
             self._lock_for_create(connection)
             connection.execute(create_deleted(target).encode())
-        now = self._deletions.read(lambda: newest_and_now(connection, target.deleted, "deleted_at", "", ()))
+        now = self._time(connection, self._deletions, (target.deleted, "deleted_at", "", ()))
         oldest = self._deletions.oldest(now)
         if oldest is not None:
             prune_deleted(connection, target, oldest)

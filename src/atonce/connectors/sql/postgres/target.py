@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from atonce.connectors.sql.bad_rows import POSITION
 from atonce.connectors.sql.columns import memory_fits, named_columns_are_there, nulls_fit_a_deletion, stored_columns_fit
-from atonce.connectors.sql.postgres.merge import deleted_table
-from atonce.connectors.sql.postgres.names import beside, qualified, quoted
+from atonce.connectors.sql.postgres.merge import deleted_table, seen_table
+from atonce.connectors.sql.postgres.names import qualified, quoted
 from atonce.connectors.sql.postgres.task import NUMBERING
 from atonce.connectors.sql.postgres.types import Column, TableColumn, for_existing_column, for_new_table, inspect
 from atonce.errors import UsageError
@@ -44,10 +44,7 @@ class Target:
 
     def staging_columns(self) -> tuple[Column, ...]:
         """Without constraints: types whose values only the server can judge arrive as text and are cast later."""
-        return tuple(
-            replace(column, wire="text", sql="text") if column.wire in ("json", "jsonb") or column.enum else column
-            for column in self.columns + self.carried
-        )
+        return tuple(_unconstrained(column) for column in self.columns + self.carried)
 
     @property
     def staging(self) -> str:
@@ -88,7 +85,7 @@ class Target:
 
     @property
     def seen(self) -> str:
-        return beside(self.sink.table, f"atonce_seen_{self.sink.table.rpartition('.')[2]}")
+        return seen_table(self.sink.table)
 
     @property
     def deleted(self) -> str:
@@ -104,6 +101,12 @@ class Target:
         if column.name in self.sink.keys:
             return f"{kind} COLLATE {column.collation}" if column.collation else kind
         return f'{kind} COLLATE "C"' if kind == "text" else kind
+
+
+def _unconstrained(column: Column) -> Column:
+    if column.wire in ("json", "jsonb") or column.enum:
+        return replace(column, wire="text", sql="text")
+    return replace(column, sql=column.domain_of) if column.domain_of else column
 
 
 def resolve(connection: Any, sink: Postgres, schema: Any) -> Target:

@@ -62,6 +62,8 @@ class Column:
     """One of the database's own enumerations: only the server knows its labels."""
     collation: str | None = None
     """Of an existing column, when it is not its type's own."""
+    domain_of: str | None = None
+    """The type under a DOMAIN, as SQL writes it: only the domain itself has conditions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class TableColumn:
     precision: int | None = None
     scale: int | None = None
     collation: str | None = None
+    domain_of: str | None = None
 
 
 def _base(spark_type: str) -> str:
@@ -114,6 +117,7 @@ def for_existing_column(name: str, spark_type: str, target: TableColumn) -> Colu
         max_chars=target.max_chars,
         enum=target.wire == "enum",
         collation=target.collation,
+        domain_of=target.domain_of,
     )
 
 
@@ -144,7 +148,8 @@ SELECT a.attname, b.typname, b.typtype, format_type(a.atttypid, a.atttypmod), a.
        CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
        (SELECT format('%%I.%%I', n.nspname, c.collname)
         FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
-        WHERE c.oid = a.attcollation AND c.oid <> t.typcollation)
+        WHERE c.oid = a.attcollation AND c.oid <> t.typcollation),
+       CASE WHEN t.typtype = 'd' THEN format_type(b.oid, t.typtypmod) END
 FROM pg_attribute a
 JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
@@ -156,9 +161,8 @@ ORDER BY a.attnum
 def inspect(connection: Any, quoted_table: str) -> dict[str, TableColumn]:
     """The columns of a table that may be written, by name; empty when there is no such table."""
     found: dict[str, TableColumn] = {}
-    for name, typname, typtype, sql, required, default, generated, modifier, collation in connection.execute(
-        _INSPECT, (quoted_table,)
-    ):
+    for row in connection.execute(_INSPECT, (quoted_table,)):
+        name, typname, typtype, sql, required, default, generated, modifier, collation, domain_of = row
         if generated:
             continue
         wire = "enum" if typtype in ("e", b"e") else str(typname)
@@ -174,5 +178,6 @@ def inspect(connection: Any, quoted_table: str) -> dict[str, TableColumn]:
             precision=((modifier - 4) >> 16) & 0xFFFF if numeric else None,
             scale=(((modifier - 4) & 0x7FF) ^ 1024) - 1024 if numeric else None,
             collation=collation,
+            domain_of=domain_of,
         )
     return found

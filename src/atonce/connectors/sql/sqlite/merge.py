@@ -8,7 +8,7 @@ decimals, which SQLite keeps as text, by their value (`DECIMALS`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from atonce.connectors.sql.newer import newer
@@ -33,8 +33,19 @@ def listed(columns: Sequence[str]) -> str:
 
 
 def compare_decimals(left: str, right: str) -> int:
-    a, b = Decimal(left), Decimal(right)
+    """By value. Text that is no number, which others may have stored, is older than every number."""
+    a, b = _decimal(left), _decimal(right)
+    if a is None or b is None:
+        return (left > right) - (left < right) if a is b else 1 if b is None else -1
     return (a > b) - (a < b)
+
+
+def _decimal(text: str) -> Decimal | None:
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        return None
+    return None if found.is_nan() else found
 
 
 def create_newest() -> str:

@@ -6,20 +6,32 @@ stands in `sqlite_sequence`; it is forgotten with the table.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from atonce.connectors.sql.database import Condition, ReadColumn, TableRef, quoted, wanted_columns
-from atonce.errors import RefusedError, UnreachableError, UsageError
+from atonce.connectors.sql.database import (
+    DIGEST_BYTES,
+    Check,
+    Condition,
+    ReadColumn,
+    TableRef,
+    digested,
+    quoted,
+    wanted_columns,
+)
+from atonce.errors import RefusedError, RetriableError, UnreachableError, UsageError
 from atonce.local.birth import birth_ns
 
 _NOT_SQL = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_RAW = "CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) ELSE {0} END"
 _ROWS_PER_BATCH = 50_000
 _KINDS: dict[str, tuple[Any, Any]] = {
     "bigint": (pa.int64(), int),
@@ -66,12 +78,23 @@ class SqliteTable:
         return []
 
     def condition(self) -> Condition:
-        """The file stands for the table: SQLite gives neither a name that would tell one from another."""
         if not Path(self._path).exists():
             return Condition(identity="", next_id=None)
-        inode, born = Path(self._path).stat().st_ino, birth_ns(self._path)
-        (last,) = self._one("SELECT seq FROM sqlite_sequence WHERE name = ? COLLATE NOCASE", self._ref.table)
-        return Condition(identity=f"file {inode} of {born}", next_id=1 if last is None else last + 1)
+        with self.view() as view:
+            return view.condition()
+
+    @contextlib.contextmanager
+    def view(self) -> Iterator[SqliteView]:
+        file = _file(self._path)
+        connection = self._connect()
+        try:
+            connection.execute("BEGIN")
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # from here on nothing moves
+            if _file(self._path) != file:
+                raise RetriableError(f"SQLite file {self._path} was replaced while it was opened")
+            yield SqliteView(connection, self._ref, file)
+        finally:
+            connection.close()
 
     def columns(self) -> list[ReadColumn]:
         connection = self._connect()
@@ -90,22 +113,13 @@ class SqliteTable:
         (last,) = self._one(f"SELECT max({self._id}) FROM {self._table}")
         return start if last is None else max(start, last + 1)
 
-    def limited_end(self, start: int, end: int, rows: int) -> int:
-        found = self._one(
-            f"SELECT {self._id} FROM {self._table} WHERE {self._id} >= ? AND {self._id} < ? "
-            f"ORDER BY {self._id} LIMIT 1 OFFSET ?",
-            start,
-            end,
-            rows,
-        )
-        return end if found[0] is None else int(found[0])
-
-    def read(self, start: int, end: int) -> Iterator[Any]:
+    def read(self, start: int, end: int, check: Check | None = None) -> Iterator[Any]:
         columns = self.columns()
         select = ", ".join(column.expression for column in columns)
-        connection = self._connect()
-        try:
-            cursor = connection.execute(
+        with self.view() as view:
+            if check is not None:
+                check(view)
+            cursor = view.connection.execute(
                 f"SELECT {select} FROM {self._table} WHERE {self._id} >= ? AND {self._id} < ? ORDER BY {self._id}",
                 (start, end),
             )
@@ -114,8 +128,6 @@ class SqliteTable:
                     [_array(values, column) for values, column in zip(zip(*rows, strict=True), columns, strict=True)],
                     names=[column.name for column in columns],
                 )
-        finally:
-            connection.close()
 
     def _one(self, sql: str, *parameters: Any) -> Any:
         connection = self._connect()
@@ -131,6 +143,67 @@ class SqliteTable:
             return sqlite3.connect(f"{Path(self._path).absolute().as_uri()}?mode=ro", uri=True, timeout=30)
         except sqlite3.Error as error:
             raise UnreachableError(f"SQLite file {self._path} cannot be opened: {error}") from None
+
+
+class SqliteView:
+    """One read transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, ref: TableRef, file: str) -> None:
+        self.connection = connection
+        self._ref = ref
+        self._file = file
+        self._table = quoted(ref.table)
+        self._id = quoted(ref.column)
+
+    def condition(self) -> Condition:
+        """The file stands for the table: SQLite gives neither a name that would tell one from another."""
+        if self._one("SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE", self._ref.table) is None:
+            return Condition(identity="", next_id=None)
+        last = self._one("SELECT seq FROM sqlite_sequence WHERE name = ? COLLATE NOCASE", self._ref.table)
+        return Condition(identity=self._file, next_id=1 if last is None else last[0] + 1)
+
+    def last_below(self, position: int) -> int | None:
+        found = self._one(f"SELECT max({self._id}) FROM {self._table} WHERE {self._id} < ?", position)
+        return None if found is None or found[0] is None else int(found[0])
+
+    def row(self, at: int, columns: Sequence[str] | None) -> dict[str, str] | None:
+        present = [row[1] for row in self.connection.execute(f"PRAGMA table_info({self._table})")]
+        names = digested(self._ref, present, columns)
+        select = ", ".join(["1", *(_RAW.format(quoted(name)) for name in names)])
+        found = self._one(f"SELECT {select} FROM {self._table} WHERE {self._id} = ?", at)
+        return None if found is None else dict(zip(names, map(_digest, found[1:]), strict=True))
+
+    def moment(self) -> str:
+        """Counts up with every change of the schema: no table of the file was dropped or made between two alike."""
+        return f"schema {self.connection.execute('PRAGMA schema_version').fetchone()[0]}"
+
+    def is_older(self, at: int, when: str) -> bool:
+        return self.moment() == when
+
+    def limited_end(self, start: int, end: int, rows: int) -> int:
+        found = self._one(
+            f"SELECT {self._id} FROM {self._table} WHERE {self._id} >= ? AND {self._id} < ? "
+            f"ORDER BY {self._id} LIMIT 1 OFFSET ?",
+            start,
+            end,
+            rows,
+        )
+        return end if found is None else int(found[0])
+
+    def _one(self, sql: str, *parameters: Any) -> Any:
+        return self.connection.execute(sql, parameters).fetchone()
+
+
+def _digest(value: Any) -> str:
+    written = value if isinstance(value, bytes) else repr(value).encode()
+    return hashlib.blake2b(written, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def _file(path: str) -> str:
+    try:
+        return f"file {Path(path).stat().st_ino} of {birth_ns(path)}"
+    except FileNotFoundError:
+        raise UnreachableError(f"SQLite file {path} does not exist") from None
 
 
 def _path(url: str) -> str:

@@ -7,15 +7,18 @@ are never blocked (write-ahead log), and a commit is on disk when it returns (`s
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from atonce.connectors.sql.options import TableOptions
 from atonce.delivery.contract import Identity, OpenSink
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import Guarantee, SinkTraits
 from atonce.local.file_systems import IN_MEMORY, NETWORK, kind_of
+
+if TYPE_CHECKING:
+    from atonce.connectors.contract import EmptiedTable, Ground, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class SQLite(TableOptions):
     order_by    column(s) of rows and table that say which row of a key is the newest, such as "updated_at": it stays,
                 whatever comes later. Without it all rows of a key must come from one input partition
     create      make a missing table from the schema of the rows
-    dedupe      a column with a unique message number; numbers processed before are dropped (S16)
+    dedupe      a column with a unique message number; numbers processed before are dropped
     dedupe_keep how long numbers are remembered, at least: "7d", "12h", or seconds; None: for ever
     delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
     deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"
@@ -94,7 +97,11 @@ class SQLite(TableOptions):
         if not found and not self.create:
             raise UsageError(f"table {self.table} does not exist in {self.path}. Next: create it, or set create=True.")
 
-    def durability(self, level: Guarantee) -> list[str]:
+    def exists(self) -> bool:
+        """To ask SQLite for what is there makes the file."""
+        return Path(self.path).exists()
+
+    def cautions(self, level: Guarantee) -> list[str]:
         """What the file may forget, one line each."""
         kind = kind_of(Path(self.path).parent)
         return [f"{self.path} is on {kind}: in memory, and gone with a reboot"] if kind in IN_MEMORY else []
@@ -106,3 +113,22 @@ class SQLite(TableOptions):
 
         ledger = SqlLedger(name=identity.name, instance=identity.instance, before=identity.replaced)
         return OpenSqlSink(identity, SqliteStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)
+
+    # Under `atonce verify`
+
+    address: ClassVar[str] = "sqlite:///"
+
+    @staticmethod
+    def table_at(url: str, name: str) -> EmptiedTable | None:
+        from atonce.connectors.sql.sqlite.verified import SQLiteTable
+
+        path = url.removeprefix("sqlite:").removeprefix("//")
+        return SQLiteTable(path, name) if url.startswith("sqlite:") else None
+
+    def scratch_sink(self, ground: Ground) -> Self:
+        return replace(self, path=str(ground.folder / "out.db"), create=True, timer_s=ground.timer_s)
+
+    def read_back(self, ground: Ground) -> Written:
+        from atonce.connectors.sql.sqlite.verified import SQLiteTable
+
+        return SQLiteTable(str(ground.folder / "out.db"), self.table, merges=self.absorbs_repetition)

@@ -172,7 +172,11 @@ class SqliteStore:
             newest = connection.execute(f"SELECT max({column}) FROM {table} WHERE {ours}", whose).fetchone()
             return newest[0], time.time()
 
-        now = clock.read(found)
+        def move_up(by_s: float) -> None:
+            moved = f"UPDATE {table} SET {column} = {column} + :by WHERE {ours}"
+            connection.execute(moved, {**whose, "by": by_s})
+
+        now = clock.read(found, move_up)
         oldest = clock.oldest(now)
         if oldest is not None:
             connection.execute(f"DELETE FROM {table} WHERE {ours} AND {column} < :oldest", {**whose, "oldest": oldest})

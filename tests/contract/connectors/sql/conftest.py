@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.connectors.sql.database import Database, sqlite_at
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+def database(request: pytest.FixtureRequest, scratch: Path) -> Database:
+    """The same test on PostgreSQL and on SQLite."""
+    if request.param == "sqlite":
+        return sqlite_at(scratch)
+    return Database(kind="postgres", where=request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Database:
+    return Database(kind="postgres", where=postgres_url)
+
+
+@pytest.fixture
+def sqlite(scratch: Path) -> Database:
+    return sqlite_at(scratch)
+
+
+@pytest.fixture
+def table(request: pytest.FixtureRequest) -> str:
+    """A table name of the test's own: tests share one PostgreSQL."""
+    import uuid
+
+    return f"t_{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def ten(spark: Any) -> Any:
+    """Batch N holds the ids 10 N to 10 N + 9, in two partitions."""
+
+    def made(number: int) -> Any:
+        ids = spark.range(number * 10, number * 10 + 10, 1, 2)
+        return ids.selectExpr("id", "concat('body ', id) AS body")
+
+    return made

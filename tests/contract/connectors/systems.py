@@ -1,0 +1,88 @@
+"""Every sink behind one face, so that one body of tests can hold all of them to the contract."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+import atonce
+from atonce.delivery.abilities import as_sink
+from tests.contract.pipeline.parts import consume
+
+
+class System(Protocol):
+    """Somewhere to write the ids of `rows`, and what a reader finds there."""
+
+    def sink(self, name: str) -> Any: ...
+
+    def rows(self, df: Any) -> Any:
+        """`df` has ids; what this sink takes for them."""
+
+    def ids(self, name: str) -> list[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSystem:
+    servers: str
+
+    def sink(self, name: str) -> Any:
+        return as_sink(atonce.Kafka(name, servers=self.servers))
+
+    def rows(self, df: Any) -> Any:
+        return df.selectExpr("CAST(id AS STRING) AS key", "concat('body ', id) AS value")
+
+    def ids(self, name: str) -> list[int]:
+        return sorted(int(key or -1) for key, _ in consume(self.servers, name))
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSystem:
+    url: str
+
+    def sink(self, name: str) -> Any:
+        return atonce.Postgres(self.url, table=name, create=True)
+
+    def rows(self, df: Any) -> Any:
+        return df.selectExpr("id", "concat('body ', id) AS value")
+
+    def ids(self, name: str) -> list[int]:
+        import psycopg
+
+        with psycopg.connect(self.url) as connection:
+            if connection.execute("SELECT to_regclass(%s)", (name,)).fetchone() == (None,):
+                return []
+            return sorted(row[0] for row in connection.execute(f"SELECT id FROM {name}".encode()))
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteSystem:
+    file: Path
+
+    def sink(self, name: str) -> Any:
+        return atonce.SQLite(self.file, table=name)
+
+    def rows(self, df: Any) -> Any:
+        return df.selectExpr("id", "concat('body ', id) AS value")
+
+    def ids(self, name: str) -> list[int]:
+        with sqlite3.connect(self.file) as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchall():
+                return []
+            return sorted(row[0] for row in connection.execute(f"SELECT id FROM {name}"))
+
+
+SYSTEMS: dict[str, Callable[[pytest.FixtureRequest], System]] = {
+    "kafka": lambda request: KafkaSystem(request.getfixturevalue("embedded")),
+    "postgres": lambda request: PostgresSystem(request.getfixturevalue("postgres_url")),
+    "sqlite": lambda request: SqliteSystem(request.getfixturevalue("scratch") / "out.db"),
+}
+
+
+def fresh_name() -> str:
+    return f"t_{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,45 @@
+"""A driver that delivers batch 0, and is killed by SIGKILL at one moment of batch 1. Run as a script by the crash tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(kind: str, where: str, table: str, moment: str, master: str) -> None:
+    from atonce.connectors.sql import rows_in as sql_intake
+    from atonce.spark.session import session
+    from tests.contract.connectors.sql.database import Database, batch, identity, progress
+
+    spark = session(master=master)
+    who = identity(table)
+    sink = Database(kind=kind, where=where).sink(table).open(who, spark)
+    sink.claim()
+    sink.output_and_progress(batch(spark.range(0, 10, 1, 2).selectExpr("id", "'x' AS body"), 0), progress(who, 0))
+
+    def watch(event: Any) -> None:
+        if event.step.value == moment:
+            die()
+
+    if moment == "rows-arriving":
+        put = sql_intake.Intake._put
+
+        def put_then_die(self: Any, *frame: Any) -> None:
+            put(self, *frame)
+            die()
+
+        sql_intake.Intake._put = put_then_die  # type: ignore[method-assign]
+    sink.output_and_progress(
+        batch(spark.range(10, 20, 1, 2).selectExpr("id", "'x' AS body"), 1, watch), progress(who, 1)
+    )
+    print("survived", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
