@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from atonce.delivery.abilities import Accepts, ArrowFunction, Fuses, KeepsLastRow, RunsFunctions, TakesColumns
 from atonce.delivery.contract import OpenSink, Sink, Source
@@ -22,12 +22,15 @@ from atonce.spark.planning.pruning import Pick, unstarted, used_columns
 from atonce.spark.planning.row_order import RowOrder, of_stream, refuse_without_order
 from atonce.spark.task_errors import in_words
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame as DataFrame
+
 ARROW_SCHEMA = "key binary, value binary"
 COLUMNS = "spark.atonce.columns"
 """A Spark setting; false: transforms always run in the JVM, never on columns in the source's tasks."""
 _WITH_A_WAY_BACK = (Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE)
 
-Transform = Callable[[Any], Any] | str
+Transform: TypeAlias = "Callable[[DataFrame], DataFrame] | str"
 _naming = threading.Lock()
 """Pipelines of one session, started or restarted at once, all call their input `input`."""
 
