@@ -44,6 +44,9 @@ def stopped_by_signals() -> Iterator[Stops]:
     except KeyboardInterrupt:
         if not interrupted:
             raise
+        # An interrupt that passed through a text being executed (as dataclasses and named tuples are made) makes Python
+        # end by SIGINT, however it was handled; the next text that is executed takes that back.
+        exec("")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
