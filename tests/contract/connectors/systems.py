@@ -77,10 +77,30 @@ class SqliteSystem:
             return sorted(row[0] for row in connection.execute(f"SELECT id FROM {name}"))
 
 
+@dataclass(frozen=True, slots=True)
+class DuckSystem:
+    file: Path
+
+    def sink(self, name: str) -> Any:
+        return atonce.DuckDB(self.file, table=name)
+
+    def rows(self, df: Any) -> Any:
+        return df.selectExpr("id", "concat('body ', id) AS value")
+
+    def ids(self, name: str) -> list[int]:
+        import duckdb
+
+        with duckdb.connect(str(self.file)) as connection:
+            if not connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", (name,)).fetchall():
+                return []
+            return sorted(row[0] for row in connection.execute(f"SELECT id FROM {name}").fetchall())
+
+
 SYSTEMS: dict[str, Callable[[pytest.FixtureRequest], System]] = {
     "kafka": lambda request: KafkaSystem(request.getfixturevalue("embedded")),
     "postgres": lambda request: PostgresSystem(request.getfixturevalue("postgres_url")),
     "sqlite": lambda request: SqliteSystem(request.getfixturevalue("scratch") / "out.db"),
+    "duckdb": lambda request: DuckSystem(request.getfixturevalue("scratch") / "out.duckdb"),
 }
 
 
