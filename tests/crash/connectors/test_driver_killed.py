@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.connectors.sql.database import Database, batch, identity, progress, sqlite_at
+from tests.contract.connectors.sql.database import Database, batch, duckdb_at, identity, progress, sqlite_at
 
 SCRIPT = Path(__file__).with_name("doomed_driver.py")
 ROOT = Path(__file__).parents[3]
@@ -26,6 +26,9 @@ MOMENTS = [
     pytest.param("sqlite", "rows-arriving", False, marks=SOAK),
     pytest.param("sqlite", "committing", False),
     pytest.param("sqlite", "committed", True, marks=SOAK),
+    pytest.param("duckdb", "rows-arriving", False, marks=SOAK),
+    pytest.param("duckdb", "committing", False),
+    pytest.param("duckdb", "committed", True, marks=SOAK),
 ]
 
 
@@ -34,9 +37,10 @@ def test_killed_driver_leaves_both_writes_or_neither(
     kind: str, moment: str, is_in: bool, scratch: Path, request: pytest.FixtureRequest, spark: Any
 ) -> None:
     table = f"t_{uuid.uuid4().hex[:12]}"
+    files = {"sqlite": sqlite_at, "duckdb": duckdb_at}
     database = (
-        sqlite_at(scratch)
-        if kind == "sqlite"
+        files[kind](scratch)
+        if kind in files
         else Database(kind="postgres", where=request.getfixturevalue("postgres_url"))
     )
     ended = subprocess.run(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.properties.connectors.cuts import COLUMNS, Cut, Row, through_postgres, through_sqlite
+from tests.properties.connectors.cuts import COLUMNS, Cut, Row, through_duckdb, through_postgres, through_sqlite
 
 CUTS = 50
 PLACED = ("partition", "offset")
@@ -88,6 +88,17 @@ def holds(run: Callable[[Cut], list[Any]], partitions: list[list[Row]], way: str
 def test_sqlite_holds_the_same_table_whatever_the_cuts(way: str, placed: bool, partitions: list[list[Row]]) -> None:
     names, create = table("t", way, placed)
     holds(through_sqlite(names, create, WAYS[way]), partitions, way, placed)
+
+
+@pytest.mark.parametrize("placed", [True, False], ids=["with positions", "without"])
+@pytest.mark.parametrize("way", list(WAYS))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@given(partitions=inputs())
+def test_duckdb_holds_the_same_table_whatever_the_cuts(way: str, placed: bool, partitions: list[list[Row]]) -> None:
+    """Without dead letters no row of the input may be refused."""
+    fine = [[{**row, "value": "w" if row["value"] == "bad" else row["value"]} for row in rows] for rows in partitions]
+    names, create = table("t", way, placed)
+    holds(through_duckdb(names, create, WAYS[way]), fine, way, placed)
 
 
 @pytest.mark.parametrize(

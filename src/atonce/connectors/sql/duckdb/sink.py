@@ -7,11 +7,12 @@ committed: in between anybody can read it, or take the pipeline over.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
+from atonce.connectors.contract import EmptiedTable, Ground, Written
 from atonce.connectors.sql.options import TableOptions
 from atonce.delivery.contract import Identity, OpenSink
 from atonce.errors import UnreachableError, UsageError
@@ -109,6 +110,27 @@ class DuckDB(TableOptions):
 
         ledger = SqlLedger(name=identity.name, instance=identity.instance, before=identity.replaced)
         return OpenSqlSink(identity, DuckStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)
+
+    # Under `atonce verify`
+
+    address: ClassVar[str] = "duckdb:///"
+
+    @staticmethod
+    def table_at(url: str, name: str) -> EmptiedTable | None:
+        if not url.startswith("duckdb:"):
+            return None
+        _refuse_missing()
+        from atonce.connectors.sql.duckdb.verified import DuckTable
+
+        return DuckTable(url.removeprefix("duckdb:").removeprefix("//"), name)
+
+    def scratch_sink(self, ground: Ground) -> Self:
+        return replace(self, path=str(ground.folder / "out.duckdb"), create=True, timer_s=ground.timer_s)
+
+    def read_back(self, ground: Ground) -> Written:
+        from atonce.connectors.sql.duckdb.verified import DuckTable
+
+        return DuckTable(str(ground.folder / "out.duckdb"), self.table, merges=self.absorbs_repetition)
 
     def _is_there(self) -> bool:
         """Whether the table is. A file that is missing stays so."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from atonce.connectors.sql.arrow_task import ArrowTask
+from atonce.connectors.sql.bad_rows import bad_row, undeliverable
 from atonce.connectors.sql.duckdb.file import DuckFile, first_line
 from atonce.connectors.sql.duckdb.merge import (
     ROWS,
@@ -86,7 +87,12 @@ class DuckStore:
                     f"table {self._sink.table} in {self._sink.path} was changed while a batch was computed for it. "
                     "Nothing of the batch is visible, it runs again."
                 )
-            return self.finish(connection, target, spool)
+            try:
+                return self.finish(connection, target, spool.reader())
+            except duckdb.IntegrityError as error:
+                raise undeliverable(
+                    self._culprit(connection, target, batch, spool, error), self._sink.table, batch
+                ) from error
 
     def task(self, target: DuckTarget) -> ArrowTask:
         """What the tasks do for this table."""
@@ -98,21 +104,37 @@ class DuckStore:
             deletes=Deletes.of(self._sink),
         )
 
-    def finish(self, connection: DuckFile, target: DuckTarget, spool: Spool) -> int:
-        """What was spooled, into the table."""
-        rows = spool.reader()
+    def finish(self, connection: DuckFile, target: DuckTarget, rows: Any) -> int:
+        """The rows of a batch (an Arrow table or reader, None when there are none), into the table."""
         if rows is None:
             return 0
-        opened = connection.opened()
-        opened.register(ROWS, rows)
-        try:
-            if not target.staged:
-                return connection.execute(insert(target, ROWS)).rowcount
+        connection.opened().register(ROWS, rows)
+        if not target.staged:
+            count = connection.execute(insert(target, ROWS)).rowcount
+        else:
             for statement in stage():
                 connection.execute(statement)
-        finally:
-            opened.unregister(ROWS)
-        return self._merge(connection, target)
+            count = self._merge(connection, target)
+        connection.opened().unregister(ROWS)
+        return count
+
+    def _culprit(
+        self, connection: DuckFile, target: DuckTarget, batch: Batch, spool: Spool, error: Exception
+    ) -> dict[str, Any]:
+        """The row at which DuckDB refuses: the first rows go in, and with it they do not. All of it is taken back."""
+        rows = spool.reader().read_all()  # type: ignore[union-attr]
+        fine, refused = 0, rows.num_rows
+        while refused - fine > 1:
+            middle = (fine + refused) // 2
+            connection.close()  # an error ends the transaction
+            try:
+                resolve(connection, self._sink, batch.df.schema)
+                self.finish(connection, target, rows.slice(0, middle))
+                fine = middle
+            except duckdb.IntegrityError as again:
+                refused, error = middle, again
+        found = rows.select(target.selected).slice(refused - 1, 1).to_pylist()[0]
+        return bad_row(found, first_line(error))
 
     def translate(self, error: Exception) -> Exception:
         if isinstance(error, AtOnceError) or not isinstance(error, duckdb.Error):
