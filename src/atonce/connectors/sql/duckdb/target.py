@@ -33,6 +33,7 @@ _TYPES = {
     "timestamp_ntz": "TIMESTAMP",
 }
 _WIDER = (("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), ("FLOAT", "DOUBLE"))
+_NAME = re.compile(r'"(?:[^"]|"")*"')
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 
@@ -153,14 +154,27 @@ def _check(file: DuckFile, target: DuckTarget) -> None:
     try:
         # DuckDB itself is asked: it looks at indexes and generated columns as the insert will.
         file.execute(f"EXPLAIN {insert(target, f'(SELECT {values})')}").fetchall()
+        indexed = sink.mode == "append" or not _by_expression(file, sink)
     except duckdb.BinderException as error:
-        names = ", ".join(sink.keys)
-        if "conflict target" not in str(error):
+        indexed = "conflict target" not in str(error)
+        if indexed:
             raise UsageError(f"table {sink.table} in {sink.path} takes no such rows: {first_line(error)}") from None
+    if not indexed:
+        names = ", ".join(sink.keys)
         raise UsageError(
             f"upsert by ({names}) needs a unique index on exactly these columns of {sink.table}, and there is none. "
             f"Next: CREATE UNIQUE INDEX {sink.table}_key ON {sink.table} ({names})."
-        ) from None
+        )
+
+
+def _by_expression(file: DuckFile, sink: DuckDB) -> bool:
+    """Whether a unique index goes by an expression: DuckDB takes one on lower(key) for one on key."""
+    found = file.execute(
+        "SELECT expressions FROM duckdb_indexes() WHERE is_unique AND table_name = ? AND schema_name = 'main' "
+        "AND database_name = current_database()",
+        (sink.table,),
+    )
+    return any("(" in _NAME.sub("", expressions) for (expressions,) in found.fetchall())
 
 
 def _refuse_collations(file: DuckFile, sink: DuckDB) -> None:
