@@ -36,7 +36,8 @@ class DuckDB(TableOptions):
     delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
     deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"
     soft_delete a boolean column of rows and table: a deleted row stays, with what the deletion brings and this flag set
-    on_error    "stop" at a row that cannot be delivered; there are no dead letters in DuckDB
+    on_error    "stop" at a row that cannot be delivered
+    dead_letter must be left out: DuckDB has no dead letters, since a row that it refuses ends the whole transaction
     timer_s     how often progress is recorded under level none
     """
 
