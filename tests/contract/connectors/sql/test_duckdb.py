@@ -231,6 +231,6 @@ def test_duckdb_asks_what_its_file_stands_on(scratch: Path, monkeypatch: pytest.
         with pytest.raises(UsageError, match="network file system"):
             sink.check()
     with monkeypatch.context() as patched:
-        patched.setattr(sink_module, "find_spec", lambda _: None)
+        patched.setitem(sys.modules, "duckdb", None)
         with pytest.raises(UsageError, match=r"pip install 'atonce\[duckdb\]'"):
             sink.check()

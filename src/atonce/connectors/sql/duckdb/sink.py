@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,6 +15,7 @@ from atonce.connectors.contract import EmptiedTable, Ground, Written
 from atonce.connectors.sql.options import TableOptions
 from atonce.delivery.contract import Identity, OpenSink
 from atonce.errors import UnreachableError, UsageError
+from atonce.extras import require
 from atonce.guarantee import Guarantee, SinkTraits
 from atonce.local.file_systems import IN_MEMORY, NETWORK, kind_of
 
@@ -79,7 +79,7 @@ class DuckDB(TableOptions):
         return f"DuckDB table {self.table} in {self.path}{self.manner()}"
 
     def check(self) -> None:
-        _refuse_missing()
+        require("duckdb")
         folder = Path(self.path).parent
         if not folder.is_dir():
             raise UsageError(f"the directory {folder} of the DuckDB file {self.path} does not exist. Next: create it.")
@@ -104,7 +104,7 @@ class DuckDB(TableOptions):
         return [f"{self.path} is on {kind}: in memory, and gone with a reboot"] if kind in IN_MEMORY else []
 
     def open(self, identity: Identity, spark: Any) -> OpenSink:
-        _refuse_missing()
+        require("duckdb")
         from atonce.connectors.sql.delivery import OpenSqlSink
         from atonce.connectors.sql.duckdb.store import DuckStore
         from atonce.connectors.sql.ledger import SqlLedger
@@ -120,7 +120,7 @@ class DuckDB(TableOptions):
     def table_at(url: str, name: str) -> EmptiedTable | None:
         if not url.startswith("duckdb:"):
             return None
-        _refuse_missing()
+        require("duckdb")
         from atonce.connectors.sql.duckdb.verified import DuckTable
 
         return DuckTable(url.removeprefix("duckdb:").removeprefix("//"), name)
@@ -149,8 +149,3 @@ class DuckDB(TableOptions):
             raise UnreachableError(f"{self.path} cannot be used as a DuckDB database: {first_line(error)}") from None
         finally:
             file.close()
-
-
-def _refuse_missing() -> None:
-    if find_spec("duckdb") is None:
-        raise UsageError("the package duckdb is not installed, and DuckDB needs it. Next: pip install 'atonce[duckdb]'")
