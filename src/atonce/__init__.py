@@ -29,6 +29,7 @@ _WHERE = {
     "Table": "atonce.connectors.sql.table",
     "Postgres": "atonce.connectors.sql.postgres.sink",
     "SQLite": "atonce.connectors.sql.sqlite.sink",
+    "Delta": "atonce.connectors.lake.delta.sink",
     "deliver": "atonce.pipeline",
 }
 

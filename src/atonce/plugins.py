@@ -30,6 +30,7 @@ _BUILT_IN: Mapping[Use, Mapping[str, str]] = {
         "kafka": "atonce.connectors.kafka.topic:Kafka",
         "postgres": "atonce.connectors.sql.postgres.sink:Postgres",
         "sqlite": "atonce.connectors.sql.sqlite.sink:SQLite",
+        "delta": "atonce.connectors.lake.delta.sink:Delta",
     },
 }
 FORMATS = ("atonce.connectors.kafka.read.stream:register",)
