@@ -160,8 +160,9 @@ class OpenLakeSink:
         return snapshot
 
     def _advance(self, progress: Progress) -> None:
+        snapshot = self._claim.standing()
         self._refuse_older(progress)
-        self._claim.commit(self._claim.standing(), progress)
+        self._claim.commit(snapshot, progress)
 
     def _refuse_older(self, progress: Progress) -> None:
         held = self._claim.held.progress
