@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -16,10 +15,11 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
+from atonce.connectors.contract import Ground, StoppableServer
+from atonce.connectors.sql.postgres.verified.connection import connected
+from atonce.connectors.sql.postgres.verified.proxy import CommitRule, PostgresProxy
 from atonce.errors import UsageError
-from atonce.verify.audit.identity import Out
-from atonce.verify.audit.output import PostgresTable
-from atonce.verify.wire.pgproxy import PostgresProxy
+from atonce.local.servers.postgres import PostgresServer
 
 PREFIX = "atonce_verify_"
 _OWN_SEQUENCES = """
@@ -35,15 +35,12 @@ class ScratchDatabase:
     """
 
     def __init__(self, given: str | None = None, like: str | None = None) -> None:
-        self.server: Any = None
-        self._given, self._like = given, like
+        self._like = like
         self._schema: str | None = None
-        if given is None:
-            from atonce.local.servers.postgres import PostgresServer
-
-            self.server = PostgresServer()
-            self.server.__enter__()
-        self._parts = _parts(str(given or self.server.url))
+        self._own = None if given is not None else PostgresServer()
+        if self._own is not None:
+            self._own.__enter__()
+        self._parts = _parts(given or (self._own.url if self._own is not None else ""))
         self.proxy = PostgresProxy(self._parts["host"], int(self._parts["port"]))
         if given is not None:
             self._try_the_proxy()
@@ -61,14 +58,26 @@ class ScratchDatabase:
             ) from None
 
     @property
+    def server(self) -> StoppableServer | None:
+        return self._own
+
+    def cut_at_commit(self, *, nth: int, after: bool) -> CommitRule:
+        return self.proxy.cut_at_commit(nth=nth, after=after)
+
+    @property
     def direct(self) -> str:
-        return self._url(self._parts["host"], int(self._parts["port"]), {})
+        return self._url(self._parts["host"], int(self._parts["port"]), {}, self._schema)
+
+    @property
+    def _outside(self) -> str:
+        """Without the search path, which a gone schema would make useless."""
+        return self._url(self._parts["host"], int(self._parts["port"]), {}, None)
 
     @property
     def url(self) -> str:
-        return self._url("127.0.0.1", self.proxy.port, {"sslmode": "disable"})
+        return self._url("127.0.0.1", self.proxy.port, {"sslmode": "disable"}, self._schema)
 
-    def _url(self, host: str, port: int, more: dict[str, str]) -> str:
+    def _url(self, host: str, port: int, more: dict[str, str], schema: str | None) -> str:
         parts = self._parts
         user = quote(parts.get("user", ""), safe="")
         if parts.get("password"):
@@ -77,8 +86,8 @@ class ScratchDatabase:
         if host.startswith("/"):
             rest["host"], host = host, ""
         options = parts.get("options", "")
-        if self._schema is not None:
-            options = f"{options} -csearch_path={self._schema}".strip()
+        if schema is not None:
+            options = f"{options} -csearch_path={schema}".strip()
         query = {**rest, **more, **({"options": options} if options else {})}
         where = f"{user}@" * bool(user) + f"{host}:{port}"
         return f"postgresql://{where}/{quote(parts.get('dbname', ''), safe='')}?{urlencode(query, quote_via=quote)}"
@@ -87,7 +96,7 @@ class ScratchDatabase:
         """The next run's schema; the former one goes."""
         self.proxy.clear()
         name = (PREFIX + secrets.token_hex(3) + "_" + "".join(c if c.isalnum() else "_" for c in run))[:60]
-        with self._connect() as connection:
+        with connected(self._outside, autocommit=True) as connection:
             self._drop(connection)
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
             self._schema = name
@@ -113,7 +122,7 @@ class ScratchDatabase:
 
     def copy(self) -> Callable[[], None]:
         """Keeps every table of the run's schema; calling the result puts them all back in one transaction."""
-        with psycopg.connect(self.direct) as connection:
+        with connected(self.direct) as connection:
             asked = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
             tables = [str(name) for (name,) in connection.execute(asked).fetchall()]
             for name in tables:
@@ -121,20 +130,13 @@ class ScratchDatabase:
                 connection.execute(words.format(sql.Identifier(f"copy_{name}"), sql.Identifier(name)))
 
         def restore() -> None:
-            with psycopg.connect(self.direct) as connection:
+            with connected(self.direct) as connection:
                 for name in tables:
                     now, kept = sql.Identifier(name), sql.Identifier(f"copy_{name}")
                     connection.execute(sql.SQL("TRUNCATE {}").format(now))
                     connection.execute(sql.SQL("INSERT INTO {} TABLE {}").format(now, kept))
 
         return restore
-
-    def _connect(self) -> psycopg.Connection[Any]:
-        schema, self._schema = self._schema, None  # without the search path, which a gone schema would make useless
-        try:
-            return psycopg.connect(self.direct, autocommit=True, connect_timeout=10)
-        finally:
-            self._schema = schema
 
     def _drop(self, connection: psycopg.Connection[Any]) -> None:
         if self._schema is not None:
@@ -143,21 +145,19 @@ class ScratchDatabase:
 
     def close(self) -> None:
         self.proxy.close()
-        if self.server is not None:
-            self.server.__exit__(None, None, None)
+        if self._own is not None:
+            self._own.__exit__(None, None, None)
             return
-        with self._connect() as connection:
+        with connected(self._outside, autocommit=True) as connection:
             # What the subject had under way when it was killed may still hold the tables; it ends with its connection.
             connection.execute("SET lock_timeout = '30s'")
             self._drop(connection)
 
-    def __enter__(self) -> ScratchDatabase:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def scratch_database(ground: Ground) -> ScratchDatabase:
+    if not isinstance(ground.server, ScratchDatabase):
+        raise UsageError("PostgreSQL is verified on a scratch schema, and none was prepared")
+    return ground.server
 
 
 def _parts(url: str) -> dict[str, str]:
@@ -168,20 +168,3 @@ def _parts(url: str) -> dict[str, str]:
             "the address of the database is not understood; expected postgresql://user:password@host:port/database"
         ) from None
     return {"host": "127.0.0.1", "port": "5432", **found}
-
-
-class ScratchTable:
-    """The sink's table in whichever schema the present run has."""
-
-    def __init__(self, database: ScratchDatabase, table: str) -> None:
-        self._database, self._table = database, table
-        self.title = f"PostgreSQL table {table}"
-
-    def rows(self) -> list[Out]:
-        return PostgresTable(self._database.direct, self._table).rows()
-
-    def empty(self) -> None:
-        return None  # its schema is new
-
-    def copy(self) -> Callable[[], None]:
-        return self._database.copy()

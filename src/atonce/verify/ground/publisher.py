@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from atonce.verify.subject.workload import Input
+from atonce.connectors.contract import InputRecord
 from atonce.verify.wire.cluster import Cluster
 
 _BATCH = 50
@@ -19,7 +19,7 @@ class Publisher:
         self._producer: tuple[int, int] | None = None
         self._next: dict[tuple[str, int], int] = {}
 
-    def publish(self, topic: str, records: Sequence[Input]) -> None:
+    def publish(self, topic: str, records: Sequence[InputRecord]) -> None:
         """Appends them in order, some at a time, partition by partition."""
         if self._producer is None:
             self._producer = self._cluster.patiently(self._cluster.new_producer)

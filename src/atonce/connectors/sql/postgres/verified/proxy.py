@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from atonce.verify.wire.rules import NotFired
+from atonce.connectors.contract import NotFired
 
 _SSL_REQUEST, _GSS_REQUEST = 80877103, 80877104
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from atonce.connectors.contract import InputRecord
 from atonce.errors import UsageError
 from atonce.verify.audit.readers import CommittedReader
 from atonce.verify.wire.cluster import COMMITTED, EARLIEST, Cluster
@@ -18,26 +19,16 @@ MARK = re.compile(rb"ao-(\d{6})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
-    """One input record and where it goes."""
-
-    number: int
-    partition: int
-    key: bytes | None
-    value: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Workload:
     """`head` is there before the subject starts; `tail` comes after the fault, so that a stuck log is noticed."""
 
-    head: tuple[Input, ...]
-    tail: tuple[Input, ...]
+    head: tuple[InputRecord, ...]
+    tail: tuple[InputRecord, ...]
     partitions: int
     generated: bool
 
     @property
-    def all(self) -> tuple[Input, ...]:
+    def all(self) -> tuple[InputRecord, ...]:
         return self.head + self.tail
 
 
@@ -50,7 +41,7 @@ def generated(seed: int, count: int, partitions: int, tail: int) -> Workload:
             {"id": f"ao-{number:06d}", "key": key, "n": number, "amount": rng.randrange(1, 1000)}, separators=(",", ":")
         )
         # One key, one partition: only then does the log keep the order of a key.
-        records.append(Input(number, int(key[1:]) % partitions, key.encode(), value.encode()))
+        records.append(InputRecord(number, int(key[1:]) % partitions, key.encode(), value.encode()))
     return Workload(tuple(records[:count]), tuple(records[count:]), partitions, generated=True)
 
 
@@ -83,7 +74,7 @@ def _placed(pairs: Sequence[tuple[bytes | None, bytes]], partitions: int, tail: 
     if len(pairs) < 2:
         raise UsageError(f"{where} gives {len(pairs)} records; at least 2 are needed, some tens to say much")
     placed = tuple(
-        Input(number, (number if key is None else sum(key)) % partitions, key, value)
+        InputRecord(number, (number if key is None else sum(key)) % partitions, key, value)
         for number, (key, value) in enumerate(pairs)
     )
     cut = max(1, len(placed) - min(tail, len(placed) // 5))

@@ -6,14 +6,20 @@ import os
 import signal
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from atonce.verify.faults.catalogue import Need
 
+if TYPE_CHECKING:
+    from atonce.broker.embedded import Broker
+
 
 class Harness(Protocol):
-    kind: str
+    title: str
+    """For reports."""
     servers: str
+    ours: bool
+    """Verify started it. One of the user's is used on scratch topics, and never stopped or damaged."""
 
     def needs_met(self) -> set[Need]: ...
 
@@ -28,10 +34,18 @@ class Harness(Protocol):
     def close(self) -> None: ...
 
 
-class External:
-    """The user's broker: used, never stopped or damaged."""
+@runtime_checkable
+class FreezesNodes(Protocol):
+    """A cluster whose nodes can be made to stand still: to the others a frozen one is one that is cut off."""
 
-    kind = "external"
+    def freeze(self, node: int) -> None: ...
+
+    def thaw(self, node: int) -> None: ...
+
+
+class External:
+    title = "broker of yours"
+    ours = False
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
@@ -57,18 +71,14 @@ class External:
 class Embedded:
     """Our own embedded broker in a scratch directory."""
 
-    kind = "embedded"
+    title = "embedded broker"
+    ours = True
 
-    def __init__(self, broker: Any | None = None, settings: dict[str, str] | None = None) -> None:
-        if broker is None:
-            from atonce.broker.embedded import Broker
+    def __init__(self, broker: Broker | None = None) -> None:
+        from atonce.broker.embedded import Broker
 
-            broker = Broker(settings=settings or {})
-        self._broker: Any = broker
-        enter = getattr(broker, "__enter__", None)
-        if enter is not None:
-            self._broker = enter()
-        self.servers: str = self._broker.servers
+        self._broker = (broker or Broker()).__enter__()
+        self.servers = self._broker.servers
 
     def needs_met(self) -> set[Need]:
         return {Need.OWN_BROKER, Need.EMBEDDED}
@@ -92,7 +102,8 @@ class Embedded:
 class Apache:
     """Apache Kafka, one node or three, started by verify."""
 
-    kind = "apache"
+    title = "Apache Kafka"
+    ours = True
 
     def __init__(self, nodes: int = 1) -> None:
         from atonce.local.servers.kafka import ApacheKafka
@@ -122,7 +133,6 @@ class Apache:
         return self._kafka.pid(node or 1)
 
     def freeze(self, node: int) -> None:
-        """To the other nodes a frozen one is one that is cut off."""
         os.kill(self._kafka.pid(node), signal.SIGSTOP)
 
     def thaw(self, node: int) -> None:
