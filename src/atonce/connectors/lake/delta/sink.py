@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from atonce.connectors.contract import Ground, Written
 from atonce.delivery.contract import Identity, OpenSink
 from atonce.delivery.timer import AUTO_COMMIT_INTERVAL_S
 from atonce.errors import UsageError
@@ -111,18 +112,13 @@ class Delta:
         plans = PlanFiles(Path(self.path), identity.name)
         return OpenLakeSink(identity, self._table(identity.name), plans, timer_interval_s=self.timer_s)
 
-    def on_scratch(self, folder: Path) -> Self:
-        """For `atonce verify`."""
-        return replace(self, path=folder / "table")
+    def scratch_sink(self, ground: Ground) -> Self:
+        return replace(self, path=ground.folder / "table", create=True, timer_s=ground.timer_s)
 
-    def written(self) -> Iterable[Mapping[str, Any]]:
-        """Every row that a reader sees now."""
-        from deltalake import DeltaTable
+    def read_back(self, ground: Ground) -> Written:
+        from atonce.connectors.lake.delta.verified import DeltaRows
 
-        if not DeltaTable.is_deltatable(str(self.path)):
-            return []
-        rows: list[Mapping[str, Any]] = DeltaTable(str(self.path)).to_pyarrow_table().to_pylist()
-        return rows
+        return DeltaRows(ground.folder / "table")
 
     def _table(self, name: str) -> DeltaOnDisk:
         from atonce.connectors.lake.delta.table import DeltaOnDisk
