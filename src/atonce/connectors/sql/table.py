@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from atonce.connectors.sql.border import border_at
 from atonce.connectors.sql.database import TableDatabase, TableRef, settled_end
-from atonce.connectors.sql.databases import database_for, outbox_feed, scratch_server_for, scratch_url
+from atonce.connectors.sql.databases import database_for, is_postgres, outbox_feed, scratch_server_for, scratch_url
 from atonce.connectors.sql.verified import OUTBOX, known, text_columns
 from atonce.delivery.progress import BORDERS, Positions
 from atonce.errors import UsageError
+from atonce.extras import require
 from atonce.guarantee import Guarantee, SourceTraits
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ class Table:
     def __post_init__(self) -> None:
         if not str(self.url) or not self.table:
             raise UsageError("Table needs a url and a table")
+        if is_postgres(str(self.url)):
+            require("psycopg")
+            require("adbc_driver_postgresql")
         if not (isinstance(self.start, int) or self.start in ("earliest", "latest")):
             raise UsageError(f"start {self.start!r} is not one of: earliest, latest, or an id")
         if self.max_rows < 1 or self.tasks < 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from atonce.delivery.abilities import Accepts, ArrowFunction, Fuses, KeepsLastRow, RunsFunctions, TakesColumns
 from atonce.delivery.contract import OpenSink, Sink, Source
@@ -21,12 +21,16 @@ from atonce.spark.planning.pruning import Pick, unstarted, used_columns
 from atonce.spark.planning.row_order import RowOrder, of_stream, refuse_without_order
 from atonce.spark.task_errors import in_words
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame as DataFrame
+    from pyspark.sql.streaming import StreamingQuery as StreamingQuery
+
 ARROW_SCHEMA = "key binary, value binary"
 COLUMNS = "spark.atonce.columns"
 """A Spark setting; false: transforms always run in the JVM, never on columns in the source's tasks."""
 _WITH_A_WAY_BACK = (Guarantee.AT_LEAST_ONCE, Guarantee.EFFECTIVELY_ONCE)
 
-Transform = Callable[[Any], Any] | str
+Transform: TypeAlias = "Callable[[DataFrame], DataFrame] | str"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from atonce.connectors.contract import Ground, Written
 from atonce.delivery.contract import Identity, OpenSink
 from atonce.delivery.timer import AUTO_COMMIT_INTERVAL_S
 from atonce.errors import UsageError
+from atonce.extras import require
 from atonce.guarantee import Guarantee, SinkTraits
 from atonce.local.file_systems import IN_MEMORY, NETWORK, kind_of
 
@@ -75,7 +75,7 @@ class Delta:
         return f"Delta table {self.path}{by}"
 
     def check(self) -> None:
-        _require_library()
+        require("deltalake")
         folder = Path(self.path)
         if not folder.parent.is_dir():
             raise UsageError(f"the directory {folder.parent} of the Delta table {folder} does not exist")
@@ -105,7 +105,7 @@ class Delta:
         return []
 
     def open(self, identity: Identity, spark: Any) -> OpenSink:
-        _require_library()
+        require("deltalake")
         from atonce.connectors.lake.open import OpenLakeSink
         from atonce.connectors.lake.plans import PlanFiles
 
@@ -129,11 +129,4 @@ class Delta:
             partition_by=self.partitions,
             create=self.create,
             file_bytes=self.file_mb << 20,
-        )
-
-
-def _require_library() -> None:
-    if importlib.util.find_spec("deltalake") is None:
-        raise UsageError(
-            "the package deltalake is not installed, and Delta needs it. Next: pip install 'atonce[delta]'"
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from atonce.connectors.sql.options import TableOptions
 from atonce.delivery.contract import Identity, OpenSink
 from atonce.errors import UnreachableError, UsageError
+from atonce.extras import require
 from atonce.guarantee import Guarantee, SinkTraits
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Postgres(TableOptions):
     def __post_init__(self) -> None:
         if not self.table or not self.url:
             raise UsageError("Postgres needs a url and a table")
+        require("psycopg")
         self.check_options()
 
     @property
