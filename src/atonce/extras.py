@@ -16,6 +16,7 @@ EXTRAS = {
     "prometheus_client": ("metrics", "metrics in Prometheus' format"),
     "duckdb": ("duckdb", "DuckDB"),
     "cryptography": ("secure", "certificates"),
+    "deltalake": ("delta", "Delta Lake"),
 }
 
 

@@ -31,6 +31,7 @@ _BUILT_IN: Mapping[Use, Mapping[str, str]] = {
         "postgres": "atonce.connectors.sql.postgres.sink:Postgres",
         "sqlite": "atonce.connectors.sql.sqlite.sink:SQLite",
         "duckdb": "atonce.connectors.sql.duckdb.sink:DuckDB",
+        "delta": "atonce.connectors.lake.delta.sink:Delta",
     },
 }
 FORMATS = ("atonce.connectors.kafka.read.stream:register",)

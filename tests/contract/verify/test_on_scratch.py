@@ -107,6 +107,7 @@ SINKS: dict[str, Any] = {
     "postgres": atonce.Postgres(NOWHERE, table="shop.orders", on_error="dead-letter", dead_letter="shop.bad"),
     "sqlite": atonce.SQLite("/nowhere/out.db", table="orders"),
     "duckdb": atonce.DuckDB("/nowhere/out.duckdb", table="orders"),
+    "delta": atonce.Delta("/nowhere/orders"),
     "a folder of the user's": Folder("/nowhere"),
 }
 
