@@ -72,6 +72,7 @@ class KafkaOpenSink:
         self._times = TimeLimits()
         self._limit = _MAX_MESSAGE_BYTES
         self._home_topic = self._where_progress_stands()
+        self._claiming = False
         self._home: KafkaLedger
         self._owner: Owner
         """Known from the claim on."""
@@ -85,8 +86,10 @@ class KafkaOpenSink:
         self._looked_at = time.monotonic()
 
     def claim(self) -> Progress | None:
-        self._make_topics()
-        self._owner = Owner(self._cluster, self._identity, self._home, self._kafka.transaction_timeout_ms)
+        if not self._claiming:
+            self._make_topics()
+            self._owner = Owner(self._cluster, self._identity, self._home, self._kafka.transaction_timeout_ms)
+            self._claiming = True  # whoever claims again is the same owner, which may have been replaced meanwhile
         return self._owner.claim()
 
     def _make_topics(self) -> None:
