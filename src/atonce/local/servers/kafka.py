@@ -25,7 +25,8 @@ from atonce.local.private import make_private_directory, write_private
 from atonce.local.scratch import scratch_directory
 from atonce.local.servers.answering import known_brokers
 from atonce.local.servers.jars import classpath
-from atonce.local.servers.pins import KAFKA, Bundle
+from atonce.local.servers.pins import KAFKA_VERSION, Bundle
+from atonce.local.servers.pins import kafka as kafka_bundle
 
 READY_TIMEOUT_S = 120.0
 HEAP_MB = 512
@@ -42,10 +43,13 @@ class ApacheKafka:
         settings: Mapping[str, str] | None = None,
         listeners: Mapping[str, int] | None = None,
         plugins: tuple[Bundle, ...] = (),
+        version: str = KAFKA_VERSION,
+        features: Mapping[str, int] | None = None,
     ) -> None:
         """`listeners`: further ones of node 1, security protocol → port; their secrets go into `settings`.
 
-        `plugins`: jars beside Kafka's own, whose classes `settings` names.
+        `plugins`: jars beside Kafka's own, whose classes `settings` names. `version`: one that is pinned.
+        `features`: the levels that new data is formatted with, e.g. {"transaction.version": 1}.
         """
         if nodes not in (1, 3):
             raise UsageError(f"nodes must be 1 or 3, got {nodes}: two nodes cannot outvote one that failed")
@@ -56,7 +60,8 @@ class ApacheKafka:
         self.port = {node: first + node - 1 if first else ports[node - 1] for node in self.nodes}
         self._settings = dict(settings or {})
         self._listeners = dict(listeners or {})
-        self._bundles = (KAFKA, *plugins)
+        self._features = dict(features or {})
+        self._bundles = (kafka_bundle(version), *plugins)
         self._scratch = data is None
         self.data = scratch_directory("kafka") if data is None else Path(data).absolute()
         self._children: dict[int, Child] = {}
@@ -171,6 +176,7 @@ class ApacheKafka:
                     cluster_id,
                     "--config",
                     str(self._folder(node) / "server.properties"),
+                    *(word for name, level in self._features.items() for word in ("--feature", f"{name}={level}")),
                 ]
                 running.append(
                     subprocess.Popen(
