@@ -6,7 +6,7 @@ one. The first half is what the protocol builds on, the second what it makes of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -288,3 +288,73 @@ def test_partitions_added_after_the_claim_are_fenced_before_they_are_granted(
     driver.ready()
     driver.grant(more, driver.producer_id, driver.epoch)
     driver.end(commit=False)
+
+
+# What each part of it is for: a driver that leaves one out is caught
+
+
+class NoFence(EpochPerBatch):
+    def _fence(self, places: Iterable[TopicPartition]) -> None:
+        self._fenced |= set(places)
+
+
+class BumpTooLate(EpochPerBatch):
+    """The epoch is raised only when the next attempt begins."""
+
+    def _next_epoch(self, timeout_ms: int) -> None:
+        self._forget()
+
+    def ready(self) -> None:
+        super()._next_epoch(20_000)
+
+
+class GrantsLate(EpochPerBatch):
+    def grant(self, place: TopicPartition, producer_id: int, epoch: int) -> None:
+        self._add({place})
+
+
+class ForgetsNothing(EpochPerBatch):
+    def grant(self, place: TopicPartition, producer_id: int, epoch: int) -> None:
+        if not hasattr(self, "ever"):
+            self.ever: set[TopicPartition] = set()
+        self._add({place} - self.ever)
+        self.ever.add(place)
+
+
+def exact(scene: Scene, kind: type[EpochPerBatch]) -> bool:
+    """An attempt that is aborted, whose task and grants come late, and one that commits; nothing else is visible."""
+    driver = kind(scene.cluster, scene.name, 60_000, group=scene.name, outputs=lambda: scene.places)
+    driver.init()
+    try:
+        producer_id, epoch = driver.producer_id, driver.epoch
+        late = attempt(scene, driver, [0, 1])
+        driver.end(commit=False)
+        scene.writes(late, 0, 90)
+        answered(lambda: driver.grant(scene.places[1], producer_id, epoch))
+        driver.ready()
+        scene.writes(late, 0, 91)
+        attempt(scene, driver, [10, 11])
+        scene.writes(late, 0, 92)
+        driver.commit_offsets(scene.name, {scene.places[0]: Committed(offset=1)})
+        driver.end(commit=True)
+        idle = answered(lambda: driver.grant(scene.places[0], producer_id, epoch)) != "NONE"
+    except (AtOnceError, AssertionError):
+        return False
+    return idle and [read_values(scene.cluster, scene.topic, p) for p in (0, 1)] == [["v10"], ["v11"]]
+
+
+def test_the_driver_as_it_is_keeps_everything_late_out(scene: Scene) -> None:
+    assert exact(scene, EpochPerBatch)
+
+
+@pytest.mark.parametrize("mutant", [NoFence, BumpTooLate, GrantsLate])
+def test_a_driver_that_leaves_a_part_out_is_caught_where_nobody_verifies(
+    kafka_3_9_unverified: str, mutant: type[EpochPerBatch]
+) -> None:
+    with LossyCluster(kafka_3_9_unverified) as cluster:
+        assert not exact(Scene(cluster, verified=False), mutant)
+
+
+def test_a_driver_that_does_not_add_partitions_again_is_caught_where_brokers_verify(embedded_v1: str) -> None:
+    with LossyCluster(embedded_v1) as cluster:
+        assert not exact(Scene(cluster, verified=True), ForgetsNothing)

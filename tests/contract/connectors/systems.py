@@ -33,9 +33,7 @@ class KafkaSystem:
     unverified_transactions: str = "refuse"
 
     def sink(self, name: str) -> Any:
-        return as_sink(
-            atonce.Kafka(name, servers=self.servers, unverified_transactions=self.unverified_transactions)
-        )
+        return as_sink(atonce.Kafka(name, servers=self.servers, unverified_transactions=self.unverified_transactions))
 
     def rows(self, df: Any) -> Any:
         return df.selectExpr("CAST(id AS STRING) AS key", "concat('body ', id) AS value")

@@ -48,14 +48,14 @@ class Owner:
         identity: Identity,
         ledger: KafkaLedger,
         timeout_ms: int,
-        transactions: Callable[[int], Transaction] | None = None,
+        transactions: Callable[[int], Transaction],
     ) -> None:
-        """`transactions`: makes one with the time-out it is given; unset: protocol 2."""
+        """`transactions`: makes one, by the protocol of the cluster, with the time-out it is given."""
         self._cluster = cluster
         self._identity = identity
         self._ledger = ledger
         self.timeout_ms = timeout_ms
-        self._transactions = transactions or (lambda timeout_ms: Transaction(cluster, identity.name, timeout_ms))
+        self._transactions = transactions
         self.transaction = self._transactions(timeout_ms)
         self._open = False
         """Our epoch may have been written with and not ended; it is aborted before the next transaction begins."""
