@@ -84,27 +84,28 @@ def spark(servers: str, source: str, target: str, checkpoint: Path, per_batch: i
 
 def spark_python() -> Path:
     """PySpark with its own connector, in an environment of its own."""
-    return _python_with("pyspark", SPARK_VERSION, ROOT / ".venv-spark42", peer="spark")
+    return _python_with(SPARK_VERSION, ROOT / ".venv-spark42", peer="spark")
 
 
 def quix_python() -> Path:
     """Quix Streams brings its own pins, so it has an environment of its own too."""
-    return _python_with("quixstreams", QUIX_VERSION, ROOT / ".venv-quix", peer="quix")
+    return _python_with(QUIX_VERSION, ROOT / ".venv-quix", peer="quix")
 
 
-def _python_with(package: str, version: str, folder: Path, *, peer: str) -> Path:
-    """The interpreter of a peer's environment, made on first use."""
+def _python_with(version: str, folder: Path, *, peer: str) -> Path:
+    """The interpreter of a peer's environment, made on first use from files whose checksums are known."""
+    pinned = programs() / "python" / f"requirements-{peer}.txt"
     python = folder / "bin" / "python"
     ready = folder / f".ready-{version}"
     if not ready.exists():
         for command in (
             [sys.executable, "-m", "venv", "--clear", str(folder)],
-            [str(python), "-m", "pip", "install", "--quiet", f"{package}=={version}"],
+            [str(python), "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(pinned)],
         ):
             answer = subprocess.run(command, capture_output=True, text=True, timeout=1200)
             if answer.returncode != 0:
                 raise PeerMissing(
-                    f"{package} {version} could not be installed into {folder.name}: {answer.stderr[-500:]}. "
+                    f"what {pinned.name} pins could not be installed into {folder.name}: {answer.stderr[-500:]}. "
                     f"Check the network, or leave `{peer}` out of --peers."
                 )
         ready.touch()

@@ -14,8 +14,8 @@ import sys
 from atonce.client.cluster import Cluster
 from atonce.client.offsets import LATEST, TopicPartition, list_offsets
 from atonce.client.produce import Sender, idempotent_producer
-from atonce.client.ranges import Wanted
-from atonce.client.reader import Reader
+from atonce.client.read.ranges import Wanted
+from atonce.client.read.reader import Reader
 from atonce.errors import UsageError
 from atonce.records.columns import AT, ATTRIBUTES, CONTROL, TO
 

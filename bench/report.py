@@ -58,15 +58,11 @@ class Report:
     def columns(self) -> list[str]:
         return ["contestant", *self.figures(), "others"]
 
-    def markdown(self) -> str:
-        lines = ["| " + " | ".join(self.columns()) + " |", "|" + "---|" * len(self.columns())]
-        return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in self.rows())])
-
     def as_json(self) -> dict[str, Any]:
         return {
             "bench": self.bench,
             "date": self.date,
-            "command": " ".join(["atonce", *sys.argv[1:]]),
+            "command": " ".join(["python -m bench", *sys.argv[1:]]),
             "machine": machine(),
             "versions": versions(),
             "parameters": self.parameters,

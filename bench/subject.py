@@ -13,7 +13,7 @@ from typing import Any
 
 import atonce
 from atonce.local.secrets import resolved
-from atonce.spark.plan import COLUMNS
+from atonce.spark.planning.planner import COLUMNS
 
 SPARK = {"spark.driver.memory": "2g"}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 
 import atonce
-from atonce.local.servers.postgres import PostgresServer
+from atonce.testing import PostgresServer
 
 ORDERS = 1_000
 

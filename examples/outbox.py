@@ -7,9 +7,9 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
+from kafka import KafkaConsumer, TopicPartition
+
 import atonce
-from atonce.client.cluster import Cluster
-from atonce.client.offsets import LATEST, TopicPartition, list_offsets
 
 ROWS = 300
 
@@ -35,8 +35,9 @@ def main() -> None:
         outbox.run(available_now=True)
         outbox.run(available_now=True)  # nothing new, so nothing is published again
 
-        with Cluster(broker.servers) as cluster:
-            end = list_offsets(cluster, {TopicPartition("events", 0): LATEST})
+        consumer = KafkaConsumer(bootstrap_servers=broker.servers)
+        end = consumer.end_offsets([TopicPartition("events", 0)])
+        consumer.close()
         print(f"{ROWS} rows in the outbox; the topic ends at {next(iter(end.values()))} (markers take offsets too)")
 
 

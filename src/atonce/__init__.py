@@ -32,15 +32,34 @@ _WHERE = {
     "deliver": "atonce.pipeline",
 }
 
-__all__ = [*_WHERE, "__version__"]
+__all__ = [
+    "Broker",
+    "Files",
+    "Guarantee",
+    "Kafka",
+    "Pipeline",
+    "Postgres",
+    "SQLite",
+    "Table",
+    "deliver",
+    "__version__",
+]
 
 if TYPE_CHECKING:
+    from atonce.broker.embedded import Broker as Broker
+    from atonce.connectors.files.source import Files as Files
+    from atonce.connectors.kafka.topic import Kafka as Kafka
+    from atonce.connectors.sql.postgres.sink import Postgres as Postgres
+    from atonce.connectors.sql.sqlite.sink import SQLite as SQLite
+    from atonce.connectors.sql.table import Table as Table
     from atonce.guarantee import Guarantee as Guarantee
+    from atonce.pipeline import Pipeline as Pipeline
+    from atonce.pipeline import deliver as deliver
+else:  # a type checker that saw this would take every misspelt name for one of ours
 
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        value = getattr(importlib.import_module(_WHERE[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'atonce' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _WHERE:
+            value = getattr(importlib.import_module(_WHERE[name]), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module 'atonce' has no attribute {name!r}")

@@ -19,7 +19,7 @@ from atonce.errors import UsageError
 from atonce.local.secrets import has_reference, resolved
 from atonce.pipeline import Pipeline
 from atonce.plugins import Use, plugins
-from atonce.spark.plan import ARROW_SCHEMA
+from atonce.spark.planning.planner import ARROW_SCHEMA
 
 KEYS = {
     "name": "The pipeline's name: its consumer group, its transactional id and its row in a ledger. Needed.",

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from atonce.delivery.abilities import (
     Cautious,
@@ -33,10 +33,15 @@ from atonce.delivery.run import Job, Run
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
-from atonce.spark.determinism import refuse_unproven
 from atonce.spark.engine import SparkEngine
-from atonce.spark.plan import ARROW_SCHEMA, Planner, Transform
+from atonce.spark.planning.determinism import refuse_unproven
+from atonce.spark.planning.planner import ARROW_SCHEMA, Planner, Transform
 from atonce.spark.session import session
+
+if TYPE_CHECKING:  # what a user's type checker is told; nothing of it is imported at run time
+    from atonce.spark.planning.planner import DataFrame, StreamingQuery
+    from atonce.verify import Options as VerifyOptions
+    from atonce.verify import Verdict as Verified
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 CHECKPOINTS = Path(".atonce/checkpoints")
@@ -123,7 +128,7 @@ class Pipeline:
             run.start()
             run.wait()
 
-    def start(self, available_now: bool = False) -> Any:
+    def start(self, available_now: bool = False) -> StreamingQuery:
         """Starts and returns Spark's StreamingQuery; `stop` it when you are done."""
         stack = contextlib.ExitStack()
         run = stack.enter_context(self.running(available_now))
@@ -184,11 +189,12 @@ class Pipeline:
                 agree=agree,
             )
 
-    def verify(self, **options: Any) -> Any:
+    def verify(self, **options: Unpack[VerifyOptions]) -> Verified:
         """Kills it at every failure point and reports what was lost or duplicated."""
         import importlib
 
-        return importlib.import_module("atonce.verify").verify_pipeline(self, **options)
+        verified: Verified = importlib.import_module("atonce.verify").verify_pipeline(self, **options)
+        return verified
 
     # What the engine needs
 
@@ -322,7 +328,7 @@ def deliver(
     checkpoint: str | None = None,
     deterministic: bool = False,
     observer: Observer | None = None,
-) -> Callable[[Any, int], None]:
+) -> Callable[[DataFrame, int], None]:
     """For plain Structured Streaming: `df.writeStream.foreachBatch(atonce.deliver(…))`, whatever the source of `df`.
 
     `checkpoint` is the query's checkpointLocation; None: the query is asked for it. Positions of unknown sources cannot

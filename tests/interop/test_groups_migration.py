@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from atonce.coordinator.groups.consumer_protocol import read_assignment, write_assignment
+from atonce.coordinator.groups.consumer.protocol import read_assignment, write_assignment
 from atonce.coordinator.wire import Writer
 from tests.interop.coordinator_calls import eventually, fresh
 from tests.interop.group_calls import Member

@@ -10,7 +10,7 @@ import pytest
 
 from atonce.guarantee import Guarantee
 from atonce.verify.checks.allowed import Anomaly
-from atonce.verify.harness import Embedded
+from atonce.verify.ground.harness import Embedded
 from atonce.verify.results import State, Verdict
 from atonce.verify.session import Options, verify_command
 

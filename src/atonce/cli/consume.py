@@ -79,8 +79,8 @@ def _read(
     cluster: Cluster, topic: str, partition: int | None, start: str, isolation: str, follow: bool, *, headers: bool
 ) -> Iterator[Any]:
     """Partition after partition up to the end seen now; with `follow`, round after round."""
-    from atonce.client.fetch import fetch
     from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
+    from atonce.client.read.fetch import fetch
 
     found = cluster.topic(topic, refresh=True)
     if found is None:

@@ -101,7 +101,7 @@ def verify(
         subject = partial(_command, app, expect=expect, source=input, target=output, table=output_table)
     else:
         subject = partial(_pipeline, str(pipeline), levels=_levels(matrix, guarantee))
-    verdicts = _run(console, subject, options, runs=4 if matrix else 1)
+    verdicts = _run(console, subject, options, runs=4 if matrix else 1, spark=app is None)
     raise typer.Exit(_report(console, verdicts, matrix, strict, json_file, html_file))
 
 
@@ -134,12 +134,11 @@ def _levels(matrix: bool, guarantee: str | None) -> list[Guarantee]:
     return [Guarantee.parse(guarantee)] if guarantee else []
 
 
-def _run(console: Console, subject: Subject, options: Options, runs: int) -> list[Verdict]:
+def _run(console: Console, subject: Subject, options: Options, runs: int, spark: bool) -> list[Verdict]:
     """With a live bar: one step for each fault, and one for the clean run."""
     from atonce.verify.report.terminal import Live
     from atonce.verify.select import chosen
 
-    spark = getattr(subject, "func", None) is _pipeline
     variants, _ = chosen(options.faults, spark=spark)
     with Live(console, (len(variants) + 1) * runs) as live:
         return subject(replace(options, tell=live.tell))

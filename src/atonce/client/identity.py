@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from atonce.client.cluster import Cluster
-from atonce.client.ranges import Wanted
+from atonce.client.read.ranges import Wanted
 
 PATIENCE_MS = 5_000
 """A broker may not know of a topic for a moment after it was made, or still know the one before it."""

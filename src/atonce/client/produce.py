@@ -18,6 +18,7 @@ from typing import Any
 import crc32c
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
+from atonce.backoff import Backoff
 from atonce.client.answers import left_out
 from atonce.client.cluster import DEFAULT_TIMEOUT_MS, Cluster
 from atonce.client.errors import (
@@ -313,14 +314,13 @@ class Sender:
             lane.pending.clear()
             lane.failure = None
             return
-        deadline, pause_ms = time.monotonic() + self._delivery_timeout_ms / 1000, FIRST_PAUSE_MS
+        backoff = Backoff(FIRST_PAUSE_MS / 1000, LONGEST_PAUSE_MS / 1000, self._delivery_timeout_ms / 1000, growth=1.6)
         while lane.pending:
             failure, lane.failure = lane.failure, None
             if failure is not None:
-                if time.monotonic() > deadline:
+                if backoff.over:
                     raise failure
-                time.sleep(pause_ms / 1000)
-                pause_ms = min(LONGEST_PAUSE_MS, pause_ms * 1.6)
+                backoff.wait()
             self._transmit(lane, lane.pending[0])
             self._drain(lane)
         lane.failure = None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from atonce.backoff import Backoff
 from atonce.delivery.abilities import Accounts, ChecksClaim, InputWatch, Unwatched
 from atonce.delivery.contract import Batch, Identity, OpenSink
 from atonce.delivery.engine import Checkpoint, Engine
@@ -195,8 +195,7 @@ class Deliverer:
         )
         writes = TwoWrites(self._sink, batch, progress, self._tell)
         order = ORDERS[self._identity.guarantee]
-        deadline = time.monotonic() + RETRY_FOR_S
-        wait_s = _FIRST_WAIT_S
+        backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, RETRY_FOR_S)
         while True:
             try:
                 order(writes)
@@ -212,11 +211,10 @@ class Deliverer:
                         Aborted(batch_id=plan.batch_id, why=f"not repeated, since its progress is recorded: {error}")
                     )
                     return writes
-                if time.monotonic() > deadline and not isinstance(error, OutcomeUnknown):
+                if backoff.over and not isinstance(error, OutcomeUnknown):
                     raise error from raised
-                self._tell(Retrying(batch_id=plan.batch_id, why=str(error), wait_s=wait_s))
-                self._stop.wait(wait_s * random.uniform(0.8, 1.2))
-                wait_s = min(_LONGEST_WAIT_S, wait_s * 2)
+                self._tell(Retrying(batch_id=plan.batch_id, why=str(error), wait_s=backoff.pause_s))
+                backoff.wait(self._stop)
 
     def _accept(self, progress: Progress) -> None:
         self.recorded = progress

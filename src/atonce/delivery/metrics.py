@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atonce.delivery.events import Aborted, Delivered, Event, Observer, PassedOver, Planned, Retrying, Skipped
+from atonce.extras import require
 from atonce.local.host_header import is_meant_for_us
 
 _WINDOW_S = 10.0
@@ -114,6 +115,7 @@ def serve(numbers: Numbers, address: str) -> Any:
     """Prometheus' text format on http://HOST:PORT/metrics; returns the server."""
     from wsgiref.simple_server import WSGIRequestHandler, make_server
 
+    require("prometheus_client")
     from prometheus_client import CollectorRegistry, make_wsgi_app
     from prometheus_client.exposition import ThreadingWSGIServer
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from atonce.backoff import Backoff
 from atonce.delivery.abilities import (
     Accepts,
     Accounts,
@@ -61,6 +62,7 @@ ABORT_WITHIN_S = 2.0
 NEVER_TWICE = (Guarantee.AT_MOST_ONCE, Guarantee.EFFECTIVELY_ONCE)
 _RESTARTS_WITHIN_S = 600.0
 _MOST_RESTARTS = 10
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.4, 10.0
 _MOST_MOVES = 2
 """A ledger that keeps moving is somebody's doing: then the pipeline stops and says so."""
 
@@ -112,6 +114,8 @@ class Run:
         self._on_columns = True
         self._query: Query | None = None
         self.restarts = 0
+        self._paused: list[float] = []
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._moved = 0
         """How often the ledger was found elsewhere since a batch was last delivered."""
 
@@ -193,7 +197,6 @@ class Run:
 
     def wait(self) -> None:
         """Until everything is delivered (available now), `stop` is called, or an error that waiting cannot mend."""
-        since: list[float] = []
         while True:
             failure = self._until_ended()
             if failure is None or isinstance(failure, Stopping) or self._stop.is_set():
@@ -201,14 +204,12 @@ class Run:
             if isinstance(failure, NeedsRows) and self._on_columns:
                 self._on_columns = False
                 self._tell(Retrying(why=f"{failure}: the query continues in Spark's JVM"))
-                self._restart([])
+                self._restart()
                 continue
             if isinstance(failure, StartAgain):
                 self._tell(Retrying(why=f"{failure}: the query starts again"))
-                self._restart([])
+                self._restart()
                 continue
-            now = time.monotonic()
-            since = [at for at in since if now - at < _RESTARTS_WITHIN_S]
             moved = isinstance(failure, LedgerMismatch)
             if self._deliverer is not None and self._deliverer.delivered:
                 self._moved = 0
@@ -216,17 +217,14 @@ class Run:
             mendable = passing or (moved and not self._checkpoint.has_state())
             if isinstance(failure, UndeliverableRow):
                 raise self._located(failure)
-            if not mendable or len(since) >= _MOST_RESTARTS or (moved and self._moved >= _MOST_MOVES):
+            if not mendable or self._too_often() or (moved and self._moved >= _MOST_MOVES):
                 raise self._in_our_words(failure)
             self._moved += moved
-            since.append(now)
             self.restarts += 1
-            wait_s = min(10.0, 0.2 * 2 ** len(since))
-            self._tell(Retrying(why=str(failure), wait_s=wait_s, restarts=self.restarts))
-            self._stop.wait(wait_s)
+            self._wait(failure)
             if self._stop.is_set():
                 break
-            self._restart(since)
+            self._restart()
         self._input.look(now=True)
         with contextlib.suppress(RetriableError):
             self._sink.settle()
@@ -245,17 +243,28 @@ class Run:
         if self._accounts is not None:
             self._accounts.close()
 
-    def _restart(self, since: list[float]) -> None:
+    def _restart(self) -> None:
         while True:
             try:
                 self.start()
                 return
             except (RetriableError, UnreachableError) as error:
-                if len(since) >= _MOST_RESTARTS or self._stop.is_set():
+                if self._too_often() or self._stop.is_set():
                     raise
-                since.append(time.monotonic())
-                self._tell(Retrying(why=str(error), restarts=self.restarts))
-                self._stop.wait(min(10.0, 0.2 * 2 ** len(since)))
+                self._wait(error)
+
+    def _too_often(self) -> bool:
+        """So many pauses within a while; after a quiet one they begin small again."""
+        now = time.monotonic()
+        self._paused = [at for at in self._paused if now - at < _RESTARTS_WITHIN_S]
+        if not self._paused:
+            self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        return len(self._paused) >= _MOST_RESTARTS
+
+    def _wait(self, failure: BaseException) -> None:
+        self._paused.append(time.monotonic())
+        self._tell(Retrying(why=str(failure), wait_s=self._backoff.pause_s, restarts=self.restarts))
+        self._backoff.wait(self._stop)
 
     def _until_ended(self) -> BaseException | None:
         """Polls the running query; returns why it failed, or None."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atonce.errors import UsageError
+from atonce.extras import require
 from atonce.local.private import write_private
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Authority:
     """Signs certificates. `certificate` is what clients must trust."""
 
     def __init__(self, name: str, held: Issued | None = None) -> None:
-        _needed()
+        require("cryptography")
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -59,7 +59,7 @@ class Authority:
 
 def keep_server_certificate(folder: Path, hosts: Sequence[str]) -> tuple[Path, Path]:
     """(key and certificate, what clients trust): those in `folder`, made or renewed as needed."""
-    _needed()
+    require("cryptography")
     authority_file, trusted, keystore = (folder / name for name in ("authority.pem", "ca.pem", "server.pem"))
     if authority_file.exists():
         held = authority_file.read_bytes()
@@ -146,13 +146,3 @@ def _name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _needed() -> None:
-    try:
-        import cryptography  # noqa: F401
-    except ImportError:
-        raise UsageError(
-            "certificates are made with the package `cryptography`, which is not installed. "
-            "Next: pip install 'atonce[secure]'"
-        ) from None

@@ -11,7 +11,7 @@ from atonce.delivery.engine import EngineGone
 from atonce.delivery.progress import Positions
 from atonce.spark.checkpoint.manager import quick_on_a_local_disk
 from atonce.spark.checkpoint.plans import Checkpoint
-from atonce.spark.statefulness import default_mode, is_stateful
+from atonce.spark.planning.statefulness import default_mode, is_stateful
 from atonce.spark.task_errors import brief, in_words, of_job
 
 

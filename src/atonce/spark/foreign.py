@@ -17,8 +17,8 @@ from atonce.delivery.resume import refuse_without_ledger
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, SourceTraits, require
 from atonce.spark.checkpoint.plans import Checkpoint
-from atonce.spark.determinism import of_plan, refuse_unproven
 from atonce.spark.engine import SparkEngine
+from atonce.spark.planning.determinism import of_plan, refuse_unproven
 
 
 @dataclass(slots=True)

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import psycopg
-
+from atonce.connectors.contract import Feed, NotFired, Topic, Written
 from atonce.errors import AtOnceError, UsageError
 from atonce.guarantee import Guarantee
 from atonce.verify.audit.audit import audit
 from atonce.verify.audit.identity import Out, identify
 from atonce.verify.audit.judge import judge, recovery_s
-from atonce.verify.audit.output import Table
 from atonce.verify.audit.readers import CommittedReader, Watch
 from atonce.verify.audit.table_watch import TableWatch
 from atonce.verify.checks.allowed import ALLOWED
 from atonce.verify.checks.findings import Finding
 from atonce.verify.checks.oracle import Checked, Look, against_batch, against_input
 from atonce.verify.checks.output import Oracle, require_told_apart
-from atonce.verify.faults.catalogue import Need
 from atonce.verify.faults.learn import Learned, learn
 from atonce.verify.faults.variants import Variant
-from atonce.verify.harness import Harness
+from atonce.verify.ground.feeds import TopicFeed
+from atonce.verify.ground.harness import Harness
+from atonce.verify.ground.workload import Workload
 from atonce.verify.results import Result, State
 from atonce.verify.scene import Limits, Scene
 from atonce.verify.subject.contract import Names, Subject
-from atonce.verify.subject.feeds import Feed, FilesFeed, TableFeed, TopicFeed
-from atonce.verify.subject.workload import Workload
 from atonce.verify.wire.cluster import Cluster
 from atonce.verify.wire.proxy import Proxy
-from atonce.verify.wire.rules import NotFired
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,20 +43,10 @@ class Stage:
     scratch: Path
     seed: int
     identify: str = "whole"
-    table: Table | None = None
-    table_of: Callable[[Names], Table] | None = None
-    """For a table that is another one in every run."""
-    database: Any = None
-    table_url: str | None = None
-    """The user's database, for a command."""
     final_only: bool | None = None
     """Judge the last value of every key; None: a pipeline is asked, a command is judged by every record."""
     one_to_one: bool = False
     """A command promises one output for every input: its clean run is held to that."""
-    merged: bool = False
-    """The sink merges rows by key."""
-    source: Any = None
-    """The pipeline's source, where input must have its shape."""
     fixed_topics: tuple[str, str] | None = None
     """(input, output) of a command that names its topics itself; they are made anew for every run."""
     limits: Limits = field(default_factory=Limits)
@@ -73,19 +57,7 @@ class Stage:
     checked: str = ""
     """How the clean run itself was checked."""
     _cluster: Cluster | None = None
-    _feed: Feed | None = None
     _run: int = 0
-
-    @property
-    def feed(self) -> Feed:
-        if self._feed is None:
-            needs = self.subject.needs_met()
-            if Need.SQL_SOURCE in needs and self.database is not None:
-                self._feed = TableFeed(self.database, self.source)
-            else:
-                per_file = max(1, len(self.workload.head) // 6)  # two of them a batch: three batches, as from a topic
-                self._feed = FilesFeed(per_file) if Need.FILES in needs else TopicFeed(self.cluster)
-        return self._feed
 
     @property
     def cluster(self) -> Cluster:
@@ -100,8 +72,6 @@ class Stage:
         title = f"{variant.fault.name}-{variant.name}" if variant else "clean"
         run = f"av{self.seed % 100000}-{self._run}-{title}".lower()
         given = self.fixed_topics
-        if self.database is not None:
-            self.database.fresh(run)
         names = Names(
             run=run,
             input=given[0] if given else f"{run}-in",
@@ -109,17 +79,16 @@ class Stage:
             group=f"{run}-group",
             scratch=self.scratch / run,
             servers=self.proxy.servers,
-            table_url=self.database.url if self.database is not None else self.table_url,
-            source_url=self.database.direct if self.database is not None else None,
             options=variant.options if variant else {},
         )
         names.scratch.mkdir(parents=True, exist_ok=True)
         self.proxy.clear()
         history = self.proxy.new_page()
         self.subject.prepare(names, history)
-        watch = self._prepare_topics(names)
-        table = self.table if self.table_of is None else self.table_of(names)
-        table_watch = TableWatch(table) if table is not None and not self.subject.endless else None
+        feed, output = self._fed(), self.subject.output()
+        written = None if isinstance(output, Topic) else output
+        watch = self._watched(output) if isinstance(output, Topic) else None
+        table_watch = TableWatch(written) if written is not None and not self.subject.endless else None
         if table_watch is not None:
             table_watch.start()
         return Scene(
@@ -132,9 +101,10 @@ class Stage:
             history=history,
             subject=self.subject,
             workload=self.workload,
-            feed=self.feed,
+            feed=feed,
             watch=watch,
-            table=table,
+            output_topics=(output.name, *output.beside) if isinstance(output, Topic) else (),
+            written=written,
             table_watch=table_watch,
             rng=random.Random(f"{self.seed}/{title}"),
             limits=self.limits,
@@ -142,23 +112,23 @@ class Stage:
             needs=self.learned.met,
             batches=self.learned.batches,
             final_only=bool(self.final_only),
-            database=self.database,
+            server=self.subject.server,
             commits_to_the_end=self.learned.commits_to_the_end,
         )
 
-    def _prepare_topics(self, names: Names) -> Watch | None:
-        cluster = self.cluster
-        if self.fixed_topics:
-            for topic in dict.fromkeys(self.fixed_topics):
-                cluster.delete_topic(topic)
-        self.feed.prepare(names, self.workload.partitions)
-        self.feed.give(names, self.workload.head)
-        if self.table is not None or self.table_of is not None:
-            if self.table is not None:
-                self.table.empty()
-            return None
-        cluster.create_topic(names.output, self.workload.partitions)
-        watch = Watch(CommittedReader(cluster.clone(), names.output))
+    def _fed(self) -> Feed:
+        """The first part of the input is there."""
+        for topic in dict.fromkeys(self.fixed_topics or ()):
+            self.cluster.delete_topic(topic)
+        given = self.subject.input()
+        feed = TopicFeed(self.cluster, given.name) if isinstance(given, Topic) else given
+        feed.prepare(self.workload.partitions)
+        feed.give(self.workload.head)
+        return feed
+
+    def _watched(self, output: Topic) -> Watch:
+        self.cluster.create_topic(output.name, self.workload.partitions)
+        watch = Watch(CommittedReader(self.cluster.clone(), output.name))
         watch.start()
         return watch
 
@@ -174,9 +144,9 @@ class Stage:
         for group in scene.history.groups():
             self.cluster.dismiss_members(group, sorted(scene.members(group)))
             self.cluster.delete_group(group)
-        self.feed.remove(scene.names)
-        if scene.watch is not None:
-            self.cluster.delete_topic(scene.names.output)
+        scene.feed.remove()
+        for topic in scene.output_topics:
+            self.cluster.delete_topic(topic)
 
     # The clean run --------------------------------------------------------------------------------------------------
 
@@ -199,7 +169,7 @@ class Stage:
                 self.final_only = look.stateful and look.mode != "append" and scene.watch is not None
             self.oracle = Oracle(outs, identify(self.identify), bool(self.final_only))
             require_told_apart(self.oracle)
-            checked = self._check_oracle(self.oracle, look)
+            checked = self._check_oracle(self.oracle, look, scene.written)
             self.checked = checked.words
             self.limits = replace(
                 self.limits,
@@ -239,11 +209,10 @@ class Stage:
             )
         return checked.outs, [f for f in checked.findings if f.anomaly not in ALLOWED[Guarantee.EFFECTIVELY_ONCE]]
 
-    def _check_oracle(self, oracle: Oracle, look: Look | None) -> Checked:
+    def _check_oracle(self, oracle: Oracle, look: Look | None, written: Written | None) -> Checked:
         if look is None:
             return against_input(self.workload, oracle.outs, one_to_one=self.one_to_one)
-        table = self.table is not None or self.table_of is not None
-        return against_batch(oracle, look, table=table, merged=table and self.merged)
+        return against_batch(oracle, look, table=written is not None, merged=written is not None and written.merges)
 
     def _to_the_end(self, scene: Scene) -> bool:
         """The rest of the input comes, and all of it is dealt with."""
@@ -284,7 +253,7 @@ class Stage:
             checked = audit(scene, self.oracle, drained)
             state, why, kept = judge(variant, scene, checked.findings)
             return self._told(self._result(variant, state, why, scene, began, kept, len(checked.outs)))
-        except (AtOnceError, OSError, psycopg.Error, sqlite3.Error) as error:
+        except (AtOnceError, OSError) as error:
             return self._told(self._result(variant, State.NOT_EXERCISED, f"could not be run: {error}", scene, began))
         finally:
             self._end(scene)

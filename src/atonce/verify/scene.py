@@ -8,20 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from atonce.connectors.contract import Feed, NotFired, ScratchServer, Strike, Written
 from atonce.delivery.events import Step
 from atonce.errors import AtOnceError
-from atonce.verify.audit.output import Table
 from atonce.verify.audit.readers import Watch
 from atonce.verify.audit.table_watch import TableWatch
 from atonce.verify.faults.catalogue import Fault, Need
-from atonce.verify.harness import Harness
-from atonce.verify.subject.contract import Ending, Names, StepRule, Subject
-from atonce.verify.subject.feeds import Feed
-from atonce.verify.subject.workload import Workload
+from atonce.verify.ground.harness import Harness
+from atonce.verify.ground.workload import Workload
+from atonce.verify.subject.contract import Ending, Names, Subject
 from atonce.verify.wire.cluster import Cluster
 from atonce.verify.wire.history import History
 from atonce.verify.wire.proxy import Proxy
-from atonce.verify.wire.rules import Action, NotFired, Rule
+from atonce.verify.wire.rules import Action, Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +49,11 @@ class Scene:
     workload: Workload
     feed: Feed
     watch: Watch | None
-    """On a Kafka output."""
-    table: Table | None
+    """On an output topic."""
+    output_topics: tuple[str, ...]
+    """Removed at the end of the run."""
+    written: Written | None
+    """Of an output that is no topic."""
     table_watch: TableWatch | None
     rng: random.Random
     limits: Limits
@@ -63,8 +65,8 @@ class Scene:
     """How many batches the clean run delivered (AtOnce pipelines)."""
     final_only: bool = False
     """Only the last value of each key is judged: a fault in an early batch would be mended by later updates."""
-    database: Any = None
-    """The database's server and its proxy, when verify runs them."""
+    server: ScratchServer | None = None
+    """The output's, where verify has made one ready."""
     struck: str = ""
     fault_at: float | None = None
     restarts: int = 0
@@ -112,22 +114,22 @@ class Scene:
         last = max(1, self.batches - 1)
         return last if self.final_only else self.rng.randint(1, last)
 
-    def hold_at(self, step: Step, nth: int | None = None) -> StepRule:
+    def hold_at(self, step: Step, nth: int | None = None) -> Strike:
         return self.subject.hold_at(step, nth or self.some_batch())
 
-    def strike(self, rule: Rule | StepRule) -> None:
+    def strike(self, rule: Rule | Strike) -> None:
         """Wait until the fault has struck, and remember when and where."""
         deadline = time.monotonic() + self.limits.fire_s
         while True:
             try:
                 rule.wait(0.2)
                 break
-            except NotFired:
+            except NotFired as error:
                 ended = self.subject.ending(0)
                 late = time.monotonic() > deadline
                 if late or (rule.fired_at is None and ended and not self._revive(ended)):
                     if ended and not ended.refused:
-                        raise NotFired(f"the subject ended first: {ended.words[-300:]}") from None
+                        raise NotFired(f"the subject ended first: {ended.words[-300:] or error}") from None
                     raise
         self.note_fault(rule.struck)
 
@@ -178,8 +180,8 @@ class Scene:
     def send_tail(self) -> None:
         if not self.tail_sent:
             self.tail_sent = True
-            self.feed.give(self.names, self.workload.tail)
-        self.input_ends = self.feed.ends(self.names)
+            self.feed.give(self.workload.tail)
+        self.input_ends = self.feed.ends()
 
     def until(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
         deadline = time.monotonic() + timeout_s
@@ -236,9 +238,9 @@ class Scene:
 
     def table_changed_at(self) -> float:
         """When the number of rows last changed, as far as we looked."""
-        if self.table is None:
+        if self.written is None:
             return 0.0
-        count = len(self.table.rows())
+        count = len(self.written.rows())
         if self._rows is None or self._rows[0] != count:
             self._rows = (count, time.time())
         return self._rows[1]

@@ -13,26 +13,29 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from atonce.connectors.contract import EmptiedTable, HasScratchCopy, SampledSource, ScratchServer, ServerKind, Topic
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import Guarantee
 from atonce.local.scratch import scratch_directory
-from atonce.verify.audit.database import ScratchDatabase, ScratchTable
-from atonce.verify.audit.output import CustomTable, SQLiteTable, Table, is_postgres, table_at
-from atonce.verify.faults.catalogue import Need
-from atonce.verify.harness import Apache, Embedded, External, Harness, Held
+from atonce.verify.ground.addresses import table_at
+from atonce.verify.ground.harness import Apache, Embedded, External, Harness, Held
+from atonce.verify.ground.servers import opened, servers_for
+from atonce.verify.ground.workload import Workload, from_lines, generated, sampled
 from atonce.verify.results import Result, Verdict
 from atonce.verify.runner import Stage
 from atonce.verify.scene import Limits
 from atonce.verify.select import chosen
-from atonce.verify.subject.command import CommandSubject
-from atonce.verify.subject.contract import Names
+from atonce.verify.subject.command import CommandSubject, OutputTable
 from atonce.verify.subject.pipeline import PipelineSubject
 from atonce.verify.subject.process import LAUNCHER
-from atonce.verify.subject.workload import Workload, from_lines, generated, sampled
+from atonce.verify.subject.rewritten import require_verifiable
 from atonce.verify.wire.cluster import Cluster
 from atonce.verify.wire.proxy import Proxy
+
+if TYPE_CHECKING:
+    from atonce.pipeline import Pipeline
 
 Tell = Callable[[str, Result | None], None]
 
@@ -56,7 +59,7 @@ class Options:
     allow_external: bool = False
     master: str | None = None
     database: str | None = None
-    """A PostgreSQL of the user's, for pipelines that write to one or read from one; None: one of verify's own."""
+    """A database of the user's, for pipelines that write to one or read from one; None: one of verify's own."""
     stateful: bool | None = None
     """Judge the last value of every key instead of every record; None: a pipeline is asked, a command is not."""
     one_to_one: bool = False
@@ -91,36 +94,29 @@ def harness_for(options: Options) -> Harness:
     return Embedded()
 
 
-@dataclass(frozen=True, slots=True)
-class RealTopic:
-    """Where `--sample` reads, and only reads."""
-
-    topic: str | None
-    servers: str | None
-
-
-def _workload(options: Options, seed: int, real: RealTopic) -> Workload:
+def _workload(options: Options, seed: int, real: Topic | None) -> Workload:
+    """`real`: where `--sample` reads, and only reads."""
     if options.records_file is not None:
         return from_lines(options.records_file, options.partitions, options.tail)
     if not options.sample:
         return generated(seed, options.records, options.partitions, options.tail)
-    if real.topic is None or real.servers is None or not options.allow_external:
-        missing = "--allow-external" if real.topic and real.servers else "--servers and, for a command, --input"
+    if real is None or real.servers is None or not options.allow_external:
+        missing = "--allow-external" if real and real.servers else "--servers and, for a command, --input"
         raise UsageError(
             "--sample reads the real input topic, on the servers that the pipeline or --servers names. "
             f"Next: add {missing}."
         )
     cluster = Cluster(real.servers)
     try:
-        return sampled(cluster, real.topic, options.sample, options.partitions, options.tail)
+        return sampled(cluster, real.name, options.sample, options.partitions, options.tail)
     except OSError as error:
-        raise UnreachableError(f"no sample of topic {real.topic} could be read from {real.servers}: {error}") from error
+        raise UnreachableError(f"no sample of topic {real.name} could be read from {real.servers}: {error}") from error
     finally:
         cluster.close()
 
 
 @contextlib.contextmanager
-def _ground(options: Options, real: RealTopic) -> Iterator[tuple[Harness, Proxy, Workload, Path, int]]:
+def _ground(options: Options, real: Topic | None) -> Iterator[tuple[Harness, Proxy, Workload, Path, int]]:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1, 1_000_000)
     workload = _workload(options, seed, real)  # what is wrong with it is told before anything starts
     scratch = scratch_directory("verify")
@@ -142,30 +138,27 @@ def verify_command(
 ) -> Verdict:
     """Any command that reads one topic and writes another, or a table."""
     chosen(options.faults)  # a wrong word is told before anything starts
-    given_url, _, table_name = (output_table or "").rpartition("#")
-    scratch_schema = "{url}" in command and is_postgres(given_url)
-    if output_table and not options.allow_external:
+    table = table_at(output_table) if output_table else None
+    on_copy = "{url}" in command and isinstance(table, HasScratchCopy)
+    if table is not None and not options.allow_external:
         raise UsageError(
-            f"the database of table {table_name!r} is yours. "
+            f"the database of table {table.name!r} is yours. "
             + (
                 "Verify would make a scratch schema there and remove it again; it touches nothing else."
-                if scratch_schema
+                if on_copy
                 else "Verify EMPTIES the table before every run, because the command names it itself."
             )
             + " Next: add --allow-external to agree."
         )
-    table: Table | None = table_at(output_table) if output_table else None
-    real = RealTopic(input_topic, options.servers)
+    real = Topic(input_topic, options.servers) if input_topic else None
     with _ground(options, real) as (harness, proxy, workload, scratch, seed), contextlib.ExitStack() as stack:
-        subject = CommandSubject(command, expect, scratch, table_name or None)
+        written = _output_table(table, (output_table or "").rpartition("#")[0], on_copy) if table else None
+        if written is not None and written.server is not None:
+            stack.callback(written.server.close)
+        subject = CommandSubject(command, expect, scratch, written)
         fixed = _fixed_topics(
             subject, harness, input_topic, output_topic or (f"{input_topic}-unused" if table else None)
         )
-        database = None
-        if scratch_schema:
-            database = stack.enter_context(ScratchDatabase(given_url, like=table_name))
-            table = ScratchTable(database, table_name.rpartition(".")[2])
-            subject.seen_needs.add(Need.POSTGRES)
         stage = Stage(
             subject=subject,
             harness=harness,
@@ -174,16 +167,20 @@ def verify_command(
             scratch=scratch,
             seed=seed,
             identify=options.identify,
-            table=table,
-            database=database,
             final_only=options.stateful,
             one_to_one=options.one_to_one,
             fixed_topics=fixed,
             limits=options.limits,
             tell=options.tell,
-            table_url=given_url or None,
         )
         return _run(stage, options, command, table.title if table else f"topic {output_topic or ''}".strip())
+
+
+def _output_table(table: EmptiedTable, url: str, on_copy: bool) -> OutputTable:
+    if on_copy and isinstance(table, HasScratchCopy):
+        server, copy = table.scratch_copy()
+        return OutputTable(name=table.name, url=url, written=copy, server=server)
+    return OutputTable(name=table.name, url=url, written=table, emptied=table.empty)
 
 
 def _fixed_topics(
@@ -197,44 +194,37 @@ def _fixed_topics(
             "the command names its topics itself, so verify must know them: give --input and --output (or "
             "--output-table). Or put {input} and {output} into the command, and every run gets fresh ones."
         )
-    if isinstance(harness, External):
+    if not harness.ours:
         raise UsageError(
             "on a broker of yours verify works on scratch topics only: put {input} and {output} into --app"
         )
     return source, target
 
 
-def verify_pipeline(pipeline: Any, options: Options | None = None, **words: Any) -> Verdict:
+def verify_pipeline(pipeline: Pipeline, options: Options | None = None, **words: Any) -> Verdict:
     """An AtOnce pipeline at its own level. `pipeline.verify(faults="all", seed=7)` comes here."""
     options = replace(options or Options(), **words)
     return next(iter(verify_levels(pipeline, options, [pipeline.level])))
 
 
-def verify_levels(pipeline: Any, options: Options, levels: list[Guarantee]) -> list[Verdict]:
+def verify_levels(pipeline: Pipeline, options: Options, levels: list[Guarantee]) -> list[Verdict]:
     """The same pipeline at several levels, on one broker and in the same warm processes."""
     chosen(options.faults)
     if options.master:
         pipeline = replace(pipeline, master=options.master)
-    sink, verdicts = pipeline.sink, []
-    source = pipeline.source
-    real = RealTopic(getattr(source, "topic", None), options.servers or getattr(source, "servers", None))
+    require_verifiable(pipeline)
+    verdicts = []
+    real = pipeline.source.real_input() if isinstance(pipeline.source, SampledSource) else None
+    if real is not None and options.servers:
+        real = replace(real, servers=options.servers)
     with _ground(options, real) as (harness, proxy, workload, scratch, seed), contextlib.ExitStack() as stack:
-        per_batch = max(1, options.records // 3)
-        database, table_of, kind = None, None, type(sink).__name__
-        if kind == "Postgres" or type(pipeline.source).__name__ == "Table":
-            database = stack.enter_context(_database(options))
-        if kind == "Postgres" and database is not None:
-            made = ScratchTable(database, sink.table.rpartition(".")[2])
-            table_of = _same(made)
-        elif kind == "SQLite":
-            table_of = _sqlite(sink.table)
-        elif hasattr(sink, "on_scratch"):
-            table_of = _custom(sink)
+        servers = servers_for(pipeline.source, pipeline.sink, lambda kind: _started(kind, options, stack))
         subject = PipelineSubject(
             pipeline,
             levels[0],
             scratch,
-            records_per_batch=per_batch,
+            records_per_batch=max(1, len(workload.head) // 3),
+            servers=servers,
             stateful=options.stateful,
             launcher=options.launcher,
         )
@@ -249,11 +239,7 @@ def verify_levels(pipeline: Any, options: Options, levels: list[Guarantee]) -> l
                 scratch=scratch / level.value,
                 seed=seed,
                 identify=options.identify,
-                table_of=table_of,
-                database=database,
                 final_only=options.stateful,
-                merged=bool(getattr(sink, "keys", None) or getattr(sink, "dedupe", None)),
-                source=pipeline.source,
                 limits=options.limits,
                 tell=options.tell,
             )
@@ -261,26 +247,10 @@ def verify_levels(pipeline: Any, options: Options, levels: list[Guarantee]) -> l
     return verdicts
 
 
-def _database(options: Options) -> ScratchDatabase:
-    if options.database and not options.allow_external:
-        raise UsageError(
-            "--database is a database of yours. Verify would make a scratch schema there and remove it again; it "
-            "touches nothing else and never stops it. Next: add --allow-external to agree, or leave --database out to "
-            "use one of verify's own."
-        )
-    return ScratchDatabase(options.database)
-
-
-def _same(table: Table) -> Callable[[Names], Table]:
-    return lambda _: table
-
-
-def _sqlite(table: str) -> Callable[[Names], Table]:
-    return lambda names: SQLiteTable(str(names.scratch / "out.db"), table)
-
-
-def _custom(sink: Any) -> Callable[[Names], Table]:
-    return lambda names: CustomTable(sink.on_scratch(names.scratch / "out"))
+def _started(kind: ServerKind, options: Options, stack: contextlib.ExitStack) -> ScratchServer:
+    server = opened(kind, options.database, agreed=options.allow_external)
+    stack.callback(server.close)
+    return server
 
 
 def _run(stage: Stage, options: Options, identity: str, output: str) -> Verdict:
@@ -293,7 +263,7 @@ def _run(stage: Stage, options: Options, identity: str, output: str) -> Verdict:
         stage.close()
     return Verdict(
         subject=stage.subject.title,
-        broker=_broker_words(stage.harness),
+        broker=stage.harness.title,
         output=output,
         level=stage.subject.level,
         seed=stage.seed,
@@ -307,11 +277,6 @@ def _run(stage: Stage, options: Options, identity: str, output: str) -> Verdict:
         final_only=bool(stage.final_only),
         replay=options.replay,
     )
-
-
-def _broker_words(harness: Harness) -> str:
-    words = {"embedded": "embedded broker", "apache": "Apache Kafka", "external": "broker of yours"}
-    return words.get(harness.kind, harness.kind)
 
 
 def versions() -> dict[str, str]:

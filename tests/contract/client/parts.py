@@ -16,8 +16,8 @@ from kafka.protocol.admin import AlterClientQuotasRequest
 
 from atonce.client.cluster import Cluster
 from atonce.client.errors import ConnectionLost, raise_for
-from atonce.client.fetch import fetch
 from atonce.client.offsets import LATEST, TopicPartition, list_offsets
+from atonce.client.read.fetch import fetch
 from atonce.client.wire import Wire
 from atonce.records.encode import encode
 

@@ -12,13 +12,13 @@ import pytest
 
 from atonce.client.cluster import Cluster
 from atonce.client.errors import BrokerRefused
-from atonce.client.fetch import fetch_all
 from atonce.client.offsets import LATEST, Committed, TopicPartition, commit, committed, epoch_ends, list_offsets
 from atonce.client.operate import admin
 from atonce.client.operate.hanging import describe_transaction
 from atonce.client.operate.members import group_members
 from atonce.client.produce import Sender, idempotent_producer
-from atonce.client.reader import Reader
+from atonce.client.read.fetch import fetch_all
+from atonce.client.read.reader import Reader
 from atonce.client.transaction import Transaction
 from atonce.client.wire import Wire
 from atonce.records.encode import encode

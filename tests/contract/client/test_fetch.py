@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPlace
 
 from atonce.client.errors import TopicMissing, TryAgain
-from atonce.client.fetch import ASKED_AHEAD, SCHEMA, SCHEMA_WITH_HEADERS, fetch, fetch_all
 from atonce.client.offsets import TopicPartition
 from atonce.client.produce import Sender
-from atonce.client.sample import bytes_per_offset
+from atonce.client.read.fetch import ASKED_AHEAD, SCHEMA, SCHEMA_WITH_HEADERS, fetch, fetch_all
+from atonce.client.read.sample import bytes_per_offset
 from atonce.client.transaction import Transaction
 from atonce.client.wire import Wire
 from atonce.errors import DataLossError

@@ -16,12 +16,12 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from atonce.client import offsets
 from atonce.client.cluster import Cluster
 from atonce.client.errors import TryAgain
-from atonce.client.fetch import fetch_all
-from atonce.client.fetch_request import Question, answered
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, earliest_local, list_offsets, listed
 from atonce.client.produce import Sender
-from atonce.client.ranges import Account, Wanted
-from atonce.client.reader import Reader
+from atonce.client.read.fetch import fetch_all
+from atonce.client.read.ranges import Account, Wanted
+from atonce.client.read.reader import Reader
+from atonce.client.read.request import Question, answered
 from atonce.client.transaction import Transaction
 from atonce.records.columns import COUNT, locate
 from atonce.records.encode import encode

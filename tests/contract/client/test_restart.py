@@ -10,9 +10,9 @@ from confluent_kafka.admin import NewTopic
 
 from atonce.broker.embedded import Broker
 from atonce.client.cluster import Cluster
-from atonce.client.fetch import fetch
 from atonce.client.offsets import Committed, TopicPartition, committed
 from atonce.client.produce import Sender, idempotent_producer
+from atonce.client.read.fetch import fetch
 from atonce.client.transaction import Transaction
 from tests.contract.client.parts import admin, blobs, eventually, fresh_name, fresh_topic, read_values
 

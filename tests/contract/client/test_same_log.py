@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from atonce.broker.embedded import Broker
-from atonce.client import identity, reader
+from atonce.client import identity
 from atonce.client.cluster import Cluster
-from atonce.client.fetch import fetch_all
 from atonce.client.offsets import LATEST, TopicPartition, epoch_ends, list_offsets, listed
 from atonce.client.operate.admin import delete_topic
 from atonce.client.produce import Sender
-from atonce.client.ranges import Account, Wanted, seams
+from atonce.client.read import reader
+from atonce.client.read.fetch import fetch_all
+from atonce.client.read.ranges import Account, Wanted, seams
 from atonce.connectors.kafka.source import KafkaSource
 from atonce.connectors.kafka.topic import Kafka
 from atonce.errors import DataLossError

@@ -14,7 +14,7 @@ import atonce
 from atonce.client.cluster import Cluster
 from atonce.client.operate.admin import create_topic
 from atonce.delivery.events import Step
-from atonce.spark.plan import COLUMNS
+from atonce.spark.planning.planner import COLUMNS
 from tests.contract.client.parts import quota
 from tests.contract.pipeline.parts import OUTPUTS, Watcher, produce
 

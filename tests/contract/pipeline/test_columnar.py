@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from atonce.client.fetch import SCHEMA as FETCHED
+from atonce.client.read.fetch import SCHEMA as FETCHED
 from atonce.connectors.kafka.read.stream import source_schema
 from atonce.errors import NeedsRows
-from atonce.spark.columnar_plan import NotColumnar, on_columns
-from atonce.spark.expressions import FUNCTIONS, Call, Columnar, Give, Keep
+from atonce.spark.planning.columnar_plan import NotColumnar, on_columns
+from atonce.spark.planning.expressions import FUNCTIONS, Call, Columnar, Filter, Project
 
 BYTES = [
     *(None, b"", b"a", b"Hello, World", b"ABC xyz 123", b"{}", b"\x00\x7f", b"\t\n", b"'\"\\", b"%_", b"a" * 300),
@@ -136,9 +136,9 @@ def test_every_function_is_among_the_queries(spark: Any) -> None:
 
     for query in QUERIES:
         for stage in (planned(spark, query) or Columnar((), (), ())).stages:
-            if isinstance(stage, Keep):
+            if isinstance(stage, Filter):
                 collect(stage.condition)
-            elif isinstance(stage, Give):
+            elif isinstance(stage, Project):
                 for _, expression in stage.outputs:
                     collect(expression)
     assert used == set(FUNCTIONS)

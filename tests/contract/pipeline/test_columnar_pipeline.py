@@ -57,7 +57,7 @@ def test_text_beyond_ascii_goes_on_in_spark_and_nothing_is_lost_or_doubled(
     assert "STRASSE" in expected
     assert Counter(output.values()) == Counter(expected)
     reasons = [event.why for event in watcher.events if event.step is Step.RETRYING]
-    assert reasons == ["`upper` met text beyond ASCII: the query goes on in Spark's JVM"]
+    assert reasons == ["`upper` met text beyond ASCII: the query continues in Spark's JVM"]
     delivered = [event.batch_id for event in watcher.events if event.step is Step.DELIVERED]
     assert delivered == sorted(set(delivered)), "each batch once, in order"
 

@@ -21,7 +21,7 @@ from atonce.client.operate.admin import create_topic
 from atonce.delivery.events import Step
 from atonce.errors import DataLossError
 from atonce.local.servers.kafka import ApacheKafka
-from atonce.pipeline import COLUMNS
+from atonce.spark.planning.planner import COLUMNS
 from atonce.verify.wire.decode import Request, batch_heads
 from atonce.verify.wire.proxy import Proxy
 from atonce.verify.wire.rules import Action, Rule

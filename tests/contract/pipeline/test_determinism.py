@@ -20,8 +20,8 @@ from atonce.client.operate.admin import create_topic
 from atonce.connectors.kafka.read.stream import source_schema
 from atonce.delivery.events import Step
 from atonce.errors import GuaranteeRefused
-from atonce.spark.determinism import surely_stateless, unproven
-from atonce.spark.pruning import unstarted
+from atonce.spark.planning.determinism import surely_stateless, unproven
+from atonce.spark.planning.pruning import unstarted
 from tests.contract.pipeline.parts import Watcher, consume, produce, sqlite_output
 from tests.contract.pipeline.test_kafka_sink import dies_once
 from tests.contract.pipeline.test_ledger import Crash, crash

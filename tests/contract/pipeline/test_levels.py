@@ -16,7 +16,7 @@ import atonce
 from atonce.client.cluster import Cluster
 from atonce.client.operate.admin import create_topic, group_lag
 from atonce.guarantee import Guarantee
-from atonce.spark.plan import COLUMNS
+from atonce.spark.planning.planner import COLUMNS
 from tests.contract.pipeline.parts import OUTPUTS, Output, produce
 
 

@@ -17,8 +17,8 @@ from atonce.client.cluster import Cluster
 from atonce.client.operate.admin import create_topic
 from atonce.connectors.kafka.read.stream import source_schema
 from atonce.errors import UsageError
-from atonce.spark.pruning import unstarted
-from atonce.spark.row_order import of_stream
+from atonce.spark.planning.pruning import unstarted
+from atonce.spark.planning.row_order import of_stream
 
 BEGAN_MS = int(time.time()) // 60 * 60_000
 """All in one window, and young enough for the topic's retention."""

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from atonce.verify.wire.pgproxy import PostgresProxy
+from atonce.connectors.sql.postgres.verified.proxy import PostgresProxy
 
 
 @pytest.fixture

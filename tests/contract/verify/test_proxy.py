@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from atonce.connectors.contract import NotFired
 from atonce.verify.audit.readers import whole_log
 from atonce.verify.wire.cluster import Cluster
 from atonce.verify.wire.proxy import Proxy
-from atonce.verify.wire.rules import Action, NotFired, Rule
+from atonce.verify.wire.rules import Action, Rule
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 
 from atonce.verify.audit.readers import whole_log
-from atonce.verify.subject.publisher import Publisher
-from atonce.verify.subject.workload import generated
+from atonce.verify.ground.publisher import Publisher
+from atonce.verify.ground.workload import generated
 from atonce.verify.wire.cluster import Cluster
 from atonce.verify.wire.proxy import Proxy
 from atonce.verify.wire.rules import Action, Rule

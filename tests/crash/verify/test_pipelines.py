@@ -9,8 +9,8 @@ import pytest
 
 import atonce
 from atonce.client.cluster import Cluster
+from atonce.connectors.sql.postgres.verified.database import PREFIX
 from atonce.guarantee import Guarantee
-from atonce.verify.audit.database import PREFIX
 from atonce.verify.checks.oracle import UNKNOWN
 from atonce.verify.results import State, Verdict
 from atonce.verify.session import Options, verify_levels, verify_pipeline

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from atonce.connectors.contract import (
     Batch,
@@ -104,17 +105,27 @@ class LinesFormat(DataSource):
         return LinesReader(dict(self.options))
 
 
-class LinesReader(DataSourceStreamReader):
+class LinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: dict[str, str]) -> None:
         self._path, self._first = Path(options["path"]), int(options["first"])
         self._per_batch = int(options.get("perBatch", options.get("perbatch", "1000")))
+        self._target: int | None = None
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._per_batch)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._end()
 
     def initialOffset(self) -> dict[str, int]:
         return {LINES: self._first}
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        whole = self._path.read_text().count("\n")
-        return {LINES: min(whole, int(start[LINES]) + self._per_batch)}
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        end = self._end() if self._target is None else self._target
+        return {LINES: min(end, int(start[LINES]) + self._per_batch)}
+
+    def _end(self) -> int:
+        return self._path.read_text().count("\n")
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         return [InputPartition((int(start[LINES]), int(end[LINES])))]
@@ -126,7 +137,7 @@ class LinesReader(DataSourceStreamReader):
 
 @dataclass(frozen=True)
 class Shelf:
-    """The sink: one file per batch, which a batch written again replaces by itself."""
+    """The sink: one file per batch, named by where it begins: a batch written again replaces it."""
 
     path: str
 
@@ -170,7 +181,9 @@ class OpenShelf:
 
     def output(self, batch: Batch) -> int:
         rows = [json.dumps(row.asDict(), default=str) for row in batch.df.collect()]
-        self._replace(f"batch-{batch.plan.batch_id:06}.jsonl", "".join(f"{row}\n" for row in rows))
+        # By where it begins, not by its number: with a fresh checkpoint numbers begin again, positions do not.
+        begins = (batch.plan.start or {LINES: 0})[LINES]
+        self._replace(f"batch-{begins:09}.jsonl", "".join(f"{row}\n" for row in rows))
         return len(rows)
 
     def progress(self, progress: Progress) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atonce.coordinator.decision import JournalRecord, TopicPartition
-from atonce.coordinator.groups import consumer_records
 from atonce.coordinator.groups import records as group_records
+from atonce.coordinator.groups.consumer import records as consumer_records
 from atonce.coordinator.groups.states import MemberState, TransactionState
 from atonce.coordinator.transactions import records as transaction_records
 from atonce.errors import CorruptLogError

@@ -13,10 +13,11 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from atonce.coordinator.groups import consumer_requests, reconcile
-from atonce.coordinator.groups.consumer import ConsumerGroup
-from atonce.coordinator.groups.consumer_records import Assignment
-from atonce.coordinator.groups.consumer_requests import HeartbeatAnswer
+from atonce.coordinator.groups import reconcile
+from atonce.coordinator.groups.consumer import requests as consumer_requests
+from atonce.coordinator.groups.consumer.group import ConsumerGroup
+from atonce.coordinator.groups.consumer.records import Assignment
+from atonce.coordinator.groups.consumer.requests import HeartbeatAnswer
 from atonce.coordinator.groups.groups import GroupConfig, HeartbeatRequest
 from atonce.coordinator.groups.reconcile import flat, grouped
 from tests.simulation.coordinator.desk import Crash, Desk

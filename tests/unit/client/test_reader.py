@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from atonce.client import reader
 from atonce.client.errors import Code, TryAgain
-from atonce.client.ranges import Wanted
-from atonce.client.reader import CUT_BELIEVED_MS, NO_PROGRESS_MS, Reader
+from atonce.client.read import reader
+from atonce.client.read.ranges import Wanted
+from atonce.client.read.reader import CUT_BELIEVED_MS, NO_PROGRESS_MS, Reader
 from atonce.errors import DataLossError
 from tests.unit.records.test_tally import batch
 

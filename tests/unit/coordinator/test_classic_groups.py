@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.decision import Deferred, StorageFailed, TopicPartition
-from atonce.coordinator.groups.classic_rebalance import JoinAnswer
+from atonce.coordinator.groups.classic.rebalance import JoinAnswer
 from atonce.coordinator.groups.groups import GroupConfig, JoinRequest, OffsetToCommit, SyncRequest
 from tests.simulation.coordinator.desk import Crash, Desk
 

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.decision import StorageFailed
-from atonce.coordinator.groups.consumer_requests import HeartbeatAnswer
+from atonce.coordinator.groups.consumer.requests import HeartbeatAnswer
 from atonce.coordinator.groups.groups import GroupConfig, HeartbeatRequest
 from atonce.coordinator.groups.reconcile import flat, grouped
 from tests.simulation.coordinator.desk import Desk

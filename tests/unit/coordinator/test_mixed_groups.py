@@ -8,10 +8,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.decision import Deferred, StorageFailed, TopicPartition
-from atonce.coordinator.groups.classic import ClassicGroup
-from atonce.coordinator.groups.classic_requests import JoinRequest, SyncRequest
-from atonce.coordinator.groups.consumer import ConsumerGroup
-from atonce.coordinator.groups.consumer_protocol import read_assignment
+from atonce.coordinator.groups.classic.group import ClassicGroup
+from atonce.coordinator.groups.classic.requests import JoinRequest, SyncRequest
+from atonce.coordinator.groups.consumer.group import ConsumerGroup
+from atonce.coordinator.groups.consumer.protocol import read_assignment
 from atonce.coordinator.groups.groups import GroupConfig, OffsetToCommit
 from atonce.coordinator.groups.states import ClassicState, ConsumerState
 from atonce.coordinator.wire import Writer

@@ -108,7 +108,7 @@ def test_user_who_is_not_root_is_told_the_command(scratch: Path) -> None:
 
 def test_python_package_index_that_cannot_be_reached_is_told(scratch: Path) -> None:
     """A clear message instead of a stack trace, and a second try starts where this one ended."""
-    for name in ("requirements.txt", "requirements-dev.txt", "pyproject.toml"):
+    for name in ("requirements.txt", "requirements-dev.txt", "pyproject.toml", "setup.py"):
         shutil.copy(ROOT / name, scratch / name)
     shutil.copytree(ROOT / "scripts", scratch / "scripts")
     env = {**os.environ, "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_NO_CACHE_DIR": "1"}
@@ -138,10 +138,13 @@ def test_old_python_is_refused_by_name(scratch: Path) -> None:
     assert "Python 3.11 or newer is needed, got Python 3.9.2. Set PYTHON=" in done.stderr
 
 
-@pytest.mark.parametrize("target", ["help", "setup", "demo", "test", "check", "soak", "bench", "docs", "clean"])
+@pytest.mark.parametrize(
+    "target",
+    ["help", "setup", "demo", "test", "check", "package", "smoke", "site", "soak", "bench", "docs", "lock", "clean"],
+)
 def test_every_target_is_there_and_says_what_it_does(target: str) -> None:
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert target == "help" or f"make {target}" in shown
     planned = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
     assert planned.returncode == 0, planned.stderr
-    assert "scripts/setup" in planned.stdout or "echo" in planned.stdout
+    assert "scripts/" in planned.stdout or "echo" in planned.stdout

@@ -8,7 +8,7 @@ import struct
 import crc32c
 import pytest
 
-from atonce.client.ranges import Account
+from atonce.client.read.ranges import Account
 from atonce.errors import CorruptLogError, InvariantError
 from atonce.records.batch import BatchHeader, assemble, attributes
 from atonce.records.columns import decode, locate

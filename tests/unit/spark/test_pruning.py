@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atonce.connectors.kafka.read.stream import source_schema
-from atonce.spark.pruning import used_columns
+from atonce.spark.planning.pruning import used_columns
 
 
 @pytest.mark.parametrize(

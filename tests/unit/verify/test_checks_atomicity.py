@@ -5,7 +5,7 @@ from __future__ import annotations
 from atonce.verify.audit.table_watch import Snapshot
 from atonce.verify.checks.allowed import Anomaly
 from atonce.verify.checks.atomicity import planned_ends, torn_snapshots
-from atonce.verify.subject.workload import generated
+from atonce.verify.ground.workload import generated
 from atonce.verify.wire.history import History
 
 WORK = generated(3, 20, 2, 0)
@@ -35,3 +35,9 @@ def test_a_part_of_a_batch_is_torn() -> None:
 
 def test_without_plans_nothing_is_judged() -> None:
     assert torn_snapshots(WORK, History(), [Snapshot(1.0, frozenset({3}))]) == []
+
+
+def test_positions_that_are_no_partitions_of_the_workload_are_not_judged() -> None:
+    history = History()
+    history.mark("planned", "{'outbox': 10}")
+    assert planned_ends(history) == []

@@ -11,7 +11,7 @@ from atonce.verify.audit.identity import Out, identify
 from atonce.verify.checks.allowed import Anomaly
 from atonce.verify.checks.oracle import UNKNOWN, Look, against_batch, against_input
 from atonce.verify.checks.output import Oracle, require_told_apart
-from atonce.verify.subject.workload import Workload, generated
+from atonce.verify.ground.workload import Workload, generated
 
 WORKLOAD: Workload = generated(seed=3, count=20, partitions=2, tail=5)
 

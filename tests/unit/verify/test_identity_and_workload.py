@@ -9,8 +9,8 @@ import pytest
 
 from atonce.errors import UsageError
 from atonce.verify.audit.identity import Out, identify
+from atonce.verify.ground.workload import from_lines, generated
 from atonce.verify.subject.command import _PLACE, PLACES, _filled
-from atonce.verify.subject.workload import from_lines, generated
 from atonce.verify.wire.batches import decode, encode
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atonce.errors import UsageError
-from atonce.verify.harness import External
+from atonce.verify.ground.harness import External
 from atonce.verify.session import Options, verify_command
 
 ORDERS = "postgresql://localhost/shop#orders"

@@ -11,8 +11,8 @@ from atonce.broker.context import Context
 from atonce.broker.handlers.describe_groups import ALL_OPERATIONS
 from atonce.broker.messages import ErrorCode
 from atonce.broker.pace import once, paced
-from atonce.coordinator.groups.consumer import ConsumerGroup
-from atonce.coordinator.groups.consumer_records import Assignment
+from atonce.coordinator.groups.consumer.group import ConsumerGroup
+from atonce.coordinator.groups.consumer.records import Assignment
 
 API_KEY = 69
 MIN_VERSION = 0

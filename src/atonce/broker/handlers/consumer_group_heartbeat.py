@@ -11,7 +11,7 @@ from typing import Any
 from atonce.broker.context import Context
 from atonce.broker.coordination import StorageFailed
 from atonce.broker.messages import ErrorCode, milliseconds
-from atonce.coordinator.groups.consumer_records import Assignment, assignment
+from atonce.coordinator.groups.consumer.records import Assignment, assignment
 from atonce.coordinator.groups.groups import HeartbeatRequest
 
 API_KEY = 68

@@ -10,7 +10,7 @@ from typing import Any
 from atonce.broker.context import Context
 from atonce.broker.messages import ErrorCode
 from atonce.broker.pace import once, paced
-from atonce.coordinator.groups.classic import ClassicGroup
+from atonce.coordinator.groups.classic.group import ClassicGroup
 from atonce.coordinator.groups.states import ClassicState
 
 API_KEY = 15

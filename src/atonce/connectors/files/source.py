@@ -7,10 +7,10 @@ visible (S6b).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlparse
 
 from atonce.connectors.files.names import EVERY_AGE, is_glob, refuse_blind_options
@@ -18,6 +18,9 @@ from atonce.delivery.abilities import InputWatch, Surroundings
 from atonce.delivery.progress import Positions
 from atonce.errors import UsageError
 from atonce.guarantee import SourceTraits
+
+if TYPE_CHECKING:
+    from atonce.connectors.contract import Feed, Ground, InputRecord
 
 FORMATS = ("json", "csv", "text", "parquet")
 CLEANINGS = ("archive", "delete")
@@ -96,8 +99,7 @@ class Files:
         return {}
 
     def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
-        lines = self.format == "json" and self.schema is None
-        name = "text" if lines else self.format
+        name = self._spark_format()
         given = {**self.options, **options, "maxFileAge": EVERY_AGE}
         if self.clean_source is not None:
             given["cleanSource"] = self.clean_source
@@ -116,6 +118,9 @@ class Files:
 
         return FileWatch(path=str(self.path), options=self.options, around=around)
 
+    def _spark_format(self) -> str:
+        return "text" if self.format == "json" and self.schema is None else self.format
+
     def _look(self, spark: Any, options: dict[str, str]) -> Any:
         """The schema of the files that are there: Spark wants it before it reads the first one."""
         try:
@@ -125,3 +130,27 @@ class Files:
                 f"the schema of the {self.format} files in {self.path} cannot be told: "
                 f'{str(error).splitlines()[0][:200]}. Next: give schema="column type, …".'
             ) from None
+
+    # Under `atonce verify`
+
+    def scratch_source(self, ground: Ground) -> Self:
+        from atonce.connectors.files.verified import FILES_PER_BATCH
+
+        return replace(
+            self,
+            path=str(ground.folder / "in"),
+            options={**self.options, "maxFilesPerTrigger": str(FILES_PER_BATCH)},
+            archive_dir=None if self.archive_dir is None else str(ground.folder / "archive"),
+        )
+
+    def feed(self, ground: Ground) -> Feed:
+        from atonce.connectors.files.verified import FILES_PER_BATCH, FilesFeed
+
+        return FilesFeed(ground.folder / "in", max(1, ground.records_per_batch // FILES_PER_BATCH))
+
+    def static(self, spark: Any, schema: Any, records: Sequence[InputRecord]) -> Any:
+        from atonce.connectors.files.verified import copied
+
+        # Files that are delivered may have been cleaned away.
+        path = str(self.path) if self.clean_source is None else copied(records, f"{self.path}.copy")
+        return spark.read.format(self._spark_format()).options(**self.options).schema(schema).load(path)

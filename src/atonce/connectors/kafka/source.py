@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from atonce.client.cluster import NO_ID, Cluster
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, epoch_ends, list_offsets
-from atonce.client.ranges import Seam
+from atonce.client.read.ranges import Seam
 from atonce.client.same_cluster import same_cluster
 from atonce.connectors.kafka.topic import Kafka
 from atonce.delivery.abilities import ArrowFunction, Mirror

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from atonce.errors import UsageError
 
 if TYPE_CHECKING:
+    from atonce.connectors.contract import Ground, InputRecord, Topic
     from atonce.delivery.contract import Sink, Source
     from atonce.plugins import Use
 
@@ -179,6 +180,39 @@ class Kafka:
         if self.assign:
             what = ", ".join(f"{t}[{','.join(map(str, ps))}]" for t, ps in sorted(self.assign.items()))
         return f"kafka {what or 'topics by column'} on {self.servers or 'the embedded broker'}"
+
+    # Under `atonce verify`
+
+    def scratch_source(self, ground: Ground) -> Kafka:
+        from atonce.connectors.kafka.verified import reading_scratch
+
+        return reading_scratch(self, ground)
+
+    def feed(self, ground: Ground) -> Topic:
+        from atonce.connectors.contract import Topic
+
+        return Topic(ground.input)
+
+    def static(self, spark: Any, schema: Any, records: Sequence[InputRecord]) -> Any:
+        from atonce.connectors.kafka.verified import known
+        from atonce.spark.static_rows import static_rows
+
+        return static_rows(spark, schema, known(self.topic, records))
+
+    def real_input(self) -> Topic | None:
+        from atonce.connectors.contract import Topic
+
+        return Topic(self.topic, self.servers) if self.topic else None
+
+    def scratch_sink(self, ground: Ground) -> Kafka:
+        from atonce.connectors.kafka.verified import writing_scratch
+
+        return writing_scratch(self, ground)
+
+    def read_back(self, ground: Ground) -> Topic:
+        from atonce.connectors.kafka.verified import written_topic
+
+        return written_topic(self, ground)
 
     def __repr__(self) -> str:
         return f"Kafka({self.where()}, config={redacted(self.config)})"

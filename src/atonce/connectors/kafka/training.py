@@ -20,8 +20,8 @@ def train(draft: str) -> None:
     from atonce.spark import session as sessions
     from atonce.spark.arrow_job import map_in_arrow
     from atonce.spark.checkpoint.manager import quick_on_a_local_disk
-    from atonce.spark.columnar_plan import on_columns
-    from atonce.spark.pruning import used_columns
+    from atonce.spark.planning.columnar_plan import on_columns
+    from atonce.spark.planning.pruning import used_columns
 
     sessions.__dict__["class_archive_options"] = lambda: f"-XX:ArchiveClassesAtExit={draft} {QUIET}"
     spark = sessions.session("local[2]")

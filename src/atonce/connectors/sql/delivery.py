@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from atonce.backoff import Backoff
 from atonce.connectors.sql.ledger import LedgerMoved, LedgerRow, SqlLedger, matches
 from atonce.delivery.contract import Batch, Identity
 from atonce.delivery.events import Aborted, Committed, Committing, Event, OutputDone, ProgressDone, Retrying
@@ -289,18 +289,16 @@ class OpenSqlSink:
 
     def _until_answered(self, work: Callable[[Any], _Result]) -> _Result:
         """Run a transaction that may safely run twice until the database answers, within a limit."""
-        deadline = time.monotonic() + self._resolve_limit_s
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, self._resolve_limit_s)
         while True:
             try:
                 return self._transaction(work)
             except RetriableError as error:
                 self._drop()
-                if self._closing.is_set() or time.monotonic() + pause_s > deadline:
+                if self._closing.is_set() or backoff.over:
                     raise
                 _log.info("pipeline %s: %s; trying again", self._identity.name, error)
-                self._closing.wait(pause_s)
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                backoff.wait(self._closing)
 
     def _record_from_timer(self, progress: Progress) -> None:
         with self._recording:

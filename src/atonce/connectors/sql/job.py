@@ -12,7 +12,7 @@ from atonce.delivery.contract import Batch
 from atonce.errors import AttemptAborted, RefusedError
 from atonce.spark.arrow_job import ArrowFunction, ArrowJobs, column, map_in_arrow
 from atonce.spark.attempt import Attempt, given
-from atonce.spark.row_order import RowOrder, of_batch, refusal, why_not
+from atonce.spark.planning.row_order import RowOrder, of_batch, refusal, why_not
 from atonce.spark.stage_retries import StageRetries, tagged
 from atonce.spark.task import task_ids
 from atonce.spark.task_errors import by_name, passing, passing_words

@@ -9,14 +9,13 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
-
 from atonce.connectors.sql.border import Border, Known, border_at
 from atonce.connectors.sql.database import TableRef, TableView, settled_end
 from atonce.connectors.sql.databases import database_for
 from atonce.connectors.sql.postgres.outbox import to_schema
 from atonce.delivery.progress import BORDERS
 from atonce.errors import AtOnceError, RefusedError, RetriableError, UnreachableError, UsageError
+from atonce.extras import any_of
 from atonce.spark.datasource import (
     DataSource,
     DataSourceStreamReader,
@@ -124,9 +123,9 @@ def passing_trouble(table: str) -> Iterator[None]:
         if isinstance(error, UnreachableError):
             raise RetriableError(str(error)) from None
         raise
-    except (psycopg.OperationalError, sqlite3.OperationalError) as error:
+    except any_of(sqlite3.OperationalError, "psycopg.OperationalError") as error:
         raise RetriableError(f"table {table} cannot be read now: {str(error).strip()}") from None
-    except (psycopg.Error, sqlite3.Error) as error:
+    except any_of(sqlite3.Error, "psycopg.Error") as error:
         raise RefusedError(
             f"table {table} cannot be read: {str(error).strip()}. Nothing of it was passed over. Next: correct it, "
             "and run the pipeline again."

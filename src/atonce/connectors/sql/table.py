@@ -10,14 +10,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from atonce.connectors.sql.border import border_at
 from atonce.connectors.sql.database import TableDatabase, TableRef, settled_end
-from atonce.connectors.sql.databases import database_for
+from atonce.connectors.sql.databases import database_for, is_postgres, outbox_feed, scratch_server_for, scratch_url
+from atonce.connectors.sql.verified import OUTBOX, known, text_columns
 from atonce.delivery.progress import BORDERS, Positions
 from atonce.errors import UsageError
+from atonce.extras import require
 from atonce.guarantee import Guarantee, SourceTraits
+
+if TYPE_CHECKING:
+    from atonce.connectors.contract import Feed, Ground, InputRecord, ServerKind
 
 FORMAT = "atonce-table"
 MAX_ROWS = 500_000
@@ -47,6 +52,9 @@ class Table:
     def __post_init__(self) -> None:
         if not str(self.url) or not self.table:
             raise UsageError("Table needs a url and a table")
+        if is_postgres(str(self.url)):
+            require("psycopg")
+            require("adbc_driver_postgresql")
         if not (isinstance(self.start, int) or self.start in ("earliest", "latest")):
             raise UsageError(f"start {self.start!r} is not one of: earliest, latest, or an id")
         if self.max_rows < 1 or self.tasks < 1:
@@ -132,3 +140,20 @@ class Table:
 
     def _database(self) -> TableDatabase:
         return database_for(self.ref)
+
+    # Under `atonce verify`
+
+    def scratch_server(self) -> ServerKind | None:
+        return scratch_server_for(str(self.url))
+
+    def scratch_source(self, ground: Ground) -> Self:
+        url = scratch_url(str(self.url), ground)
+        return replace(self, url=url, table=OUTBOX, start="earliest", max_rows=ground.records_per_batch)
+
+    def feed(self, ground: Ground) -> Feed:
+        return outbox_feed(self.ref, ground)
+
+    def static(self, spark: Any, schema: Any, records: Sequence[InputRecord]) -> Any:
+        from atonce.spark.static_rows import static_rows
+
+        return static_rows(spark, schema, known(self.column, text_columns(self.columns, self.column), records))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from atonce.coordinator.groups.consumer_records import Assignment, assignment
+from atonce.coordinator.groups.consumer.records import Assignment, assignment
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.decision import Decision, Deferred, ProducerIdAndEpoch
-from atonce.coordinator.groups.classic import ClassicGroup
-from atonce.coordinator.groups.classic_rebalance import JoinAnswer, SyncAnswer
-from atonce.coordinator.groups.classic_requests import JoinRequest, SyncRequest
+from atonce.coordinator.groups.classic.group import ClassicGroup
+from atonce.coordinator.groups.classic.rebalance import JoinAnswer, SyncAnswer
+from atonce.coordinator.groups.classic.requests import JoinRequest, SyncRequest
 from atonce.coordinator.groups.config import GroupConfig
-from atonce.coordinator.groups.consumer import ConsumerGroup
-from atonce.coordinator.groups.consumer_records import (
+from atonce.coordinator.groups.consumer.group import ConsumerGroup
+from atonce.coordinator.groups.consumer.records import (
     ConsumerGroupEpoch,
     ConsumerMemberRecord,
     ConsumerRecord,
@@ -21,7 +21,7 @@ from atonce.coordinator.groups.consumer_records import (
     TargetAssignment,
     TargetEpoch,
 )
-from atonce.coordinator.groups.consumer_requests import MEMBER_TIMERS, HeartbeatAnswer, HeartbeatRequest, tombstones
+from atonce.coordinator.groups.consumer.requests import MEMBER_TIMERS, HeartbeatAnswer, HeartbeatRequest, tombstones
 from atonce.coordinator.groups.offset_log import EXPIRY_TIMER, Group, OffsetsOfGroups, group_tombstones
 from atonce.coordinator.groups.offset_requests import (
     FetchedOffset,

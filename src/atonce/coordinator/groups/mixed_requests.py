@@ -13,11 +13,11 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from atonce.coordinator.groups.classic import ClassicGroup, ClassicMember
-from atonce.coordinator.groups.classic_rebalance import JoinAnswer, SyncAnswer
-from atonce.coordinator.groups.classic_requests import JoinRequest, SyncRequest
-from atonce.coordinator.groups.consumer import ConsumerGroup, metadata_hash
-from atonce.coordinator.groups.consumer_protocol import (
+from atonce.coordinator.groups.classic.group import ClassicGroup, ClassicMember
+from atonce.coordinator.groups.classic.rebalance import JoinAnswer, SyncAnswer
+from atonce.coordinator.groups.classic.requests import JoinRequest, SyncRequest
+from atonce.coordinator.groups.consumer.group import ConsumerGroup, metadata_hash
+from atonce.coordinator.groups.consumer.protocol import (
     NAME,
     MemberSubscription,
     NotUnderstood,
@@ -25,7 +25,7 @@ from atonce.coordinator.groups.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
-from atonce.coordinator.groups.consumer_records import (
+from atonce.coordinator.groups.consumer.records import (
     Assignment,
     ClassicPart,
     ConsumerGroupEpoch,
@@ -38,7 +38,7 @@ from atonce.coordinator.groups.consumer_records import (
     TargetEpoch,
     assignment,
 )
-from atonce.coordinator.groups.consumer_requests import ConsumerRequests, Draft
+from atonce.coordinator.groups.consumer.requests import ConsumerRequests, Draft
 from atonce.coordinator.groups.records import GroupRecord, GroupSnapshot, MemberSnapshot
 from atonce.coordinator.groups.states import MemberState
 from atonce.coordinator.turn import Turn

@@ -9,11 +9,11 @@ from itertools import count
 from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.decision import Decision, ProducerIdAndEpoch, TopicPartition, Topics
-from atonce.coordinator.groups.classic import ClassicGroup
-from atonce.coordinator.groups.classic_requests import ClassicRequests
+from atonce.coordinator.groups.classic.group import ClassicGroup
+from atonce.coordinator.groups.classic.requests import ClassicRequests
 from atonce.coordinator.groups.config import GroupConfig
-from atonce.coordinator.groups.consumer import ConsumerGroup
-from atonce.coordinator.groups.consumer_requests import tombstones
+from atonce.coordinator.groups.consumer.group import ConsumerGroup
+from atonce.coordinator.groups.consumer.requests import tombstones
 from atonce.coordinator.groups.mixed_requests import MixedRequests
 from atonce.coordinator.groups.offset_requests import (
     FetchedOffset,

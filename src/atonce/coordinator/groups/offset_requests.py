@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.decision import ProducerIdAndEpoch, TopicPartition
-from atonce.coordinator.groups.classic import ClassicGroup
+from atonce.coordinator.groups.classic.group import ClassicGroup
 from atonce.coordinator.groups.config import GroupConfig
 from atonce.coordinator.groups.offsets import Offsets
 from atonce.coordinator.groups.records import CommittedOffset, OffsetRecord

@@ -35,9 +35,6 @@ class Offsets:
     def groups(self) -> Iterable[str]:
         return self._committed.keys()
 
-    def has_committed(self, group_id: str) -> bool:
-        return group_id in self._committed
-
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether an open transaction may still change this offset."""
         return any((group_id, partition) in pending for pending in self._pending.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from atonce.coordinator.groups.consumer_records import Assignment, Current, assignment
+from atonce.coordinator.groups.consumer.records import Assignment, Current, assignment
 from atonce.coordinator.groups.states import MemberState
 
 Partitions = set[tuple[UUID, int]]

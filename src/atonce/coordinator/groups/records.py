@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 
 from atonce.coordinator.decision import JournalRecord
-from atonce.coordinator.groups import consumer_records
+from atonce.coordinator.groups.consumer import records as consumer_records
 from atonce.coordinator.wire import Reader, Writer
 from atonce.errors import CorruptLogError
 

@@ -77,9 +77,6 @@ class SparkCluster:
         children = [*([self._master] if self._master else []), *self._workers.values()]
         return tuple(child.leash_pid for child in children)
 
-    def worker_pid(self, number: int) -> int:
-        return self._workers[number].pid
-
     def start(self) -> SparkCluster:
         try:
             self._secret = make_secret(self.master, self.folder)

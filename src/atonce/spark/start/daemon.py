@@ -30,7 +30,7 @@ PRELOADED = (
     "pyspark.worker",
     "pyspark.sql.pandas.types",
     "atonce.connectors.kafka.read.stream",
-    "atonce.client.fetch",
+    "atonce.client.read.fetch",
     "atonce.connectors.kafka.write.send",
     "atonce.connectors.sql.postgres.task",
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from atonce.errors import AtOnceError
 from atonce.verify.audit.identity import Out
-from atonce.verify.audit.output import of_seen
+from atonce.verify.audit.output import of_rows, of_seen
 from atonce.verify.audit.readers import transactions, whole_log
 from atonce.verify.checks import cycles as checks_cycles
 from atonce.verify.checks import history as history_checks
@@ -48,7 +48,7 @@ def collect(scene: Scene) -> tuple[Out, ...]:
     """Everything that a read_committed reader, or a SELECT, gives."""
     if scene.watch is not None:
         return tuple(of_seen(scene.names.output, scene.watch.reader.seen))
-    return tuple(scene.table.rows()) if scene.table is not None else ()
+    return tuple(of_rows(scene.written)) if scene.written is not None else ()
 
 
 def audit(scene: Scene, oracle: Oracle | None, drained: bool) -> Audit:

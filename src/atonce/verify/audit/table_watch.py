@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from dataclasses import dataclass, field
 
-import psycopg
-
-from atonce.verify.audit.output import Table
-from atonce.verify.subject.workload import MARK
+from atonce.connectors.contract import Written
+from atonce.errors import AtOnceError
+from atonce.verify.audit.output import of_rows
+from atonce.verify.ground.workload import MARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class TableWatch:
-    table: Table
+    written: Written
     every_s: float = 0.05
     snapshots: list[Snapshot] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -36,8 +35,8 @@ class TableWatch:
         while not self._stop.wait(self.every_s):
             # The database may be down, or the table not there yet: often the point of the run.
             try:
-                rows = self.table.rows()
-            except (psycopg.Error, sqlite3.Error, OSError):
+                rows = of_rows(self.written)
+            except (AtOnceError, OSError):
                 continue
             found = (MARK.search(row.value) for row in rows)
             seen = frozenset(int(mark.group(1)) for mark in found if mark)

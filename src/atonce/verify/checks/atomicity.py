@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from atonce.verify.audit.table_watch import Snapshot
 from atonce.verify.checks.allowed import Anomaly
 from atonce.verify.checks.findings import Finding, found
-from atonce.verify.subject.workload import Workload
+from atonce.verify.ground.workload import Workload
 from atonce.verify.wire.history import History
 
 
@@ -22,7 +22,10 @@ def planned_ends(history: History) -> list[dict[int, int]]:
             except (ValueError, SyntaxError):
                 continue
             if isinstance(positions, dict):
-                ends.append({int(str(name).rpartition("/")[2]): int(at) for name, at in positions.items()})
+                numbers = {str(name).rpartition("/")[2]: int(at) for name, at in positions.items()}
+                if not all(number.isdigit() for number in numbers):
+                    return []  # positions of a table, or of a system of its own: no partitions of the workload
+                ends.append({int(number): at for number, at in numbers.items()})
     return ends
 
 

@@ -14,7 +14,7 @@ from atonce.verify.audit.identity import Out
 from atonce.verify.checks.allowed import Anomaly
 from atonce.verify.checks.findings import Finding, found
 from atonce.verify.checks.output import Oracle, multisets
-from atonce.verify.subject.workload import MARK, Workload
+from atonce.verify.ground.workload import MARK, Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,17 @@ from typing import Any
 
 import psutil
 
+from atonce.connectors.contract import NotFired
 from atonce.errors import AtOnceError
 from atonce.verify.faults.catalogue import Need
 from atonce.verify.faults.registry import scenario
-from atonce.verify.harness import Apache
+from atonce.verify.ground.harness import FreezesNodes
 from atonce.verify.scene import Scene
 from atonce.verify.subject.contract import Ending
 from atonce.verify.wire.cluster import Cluster
 from atonce.verify.wire.decode import Facts
 from atonce.verify.wire.history import WRITES
-from atonce.verify.wire.rules import Action, NotFired
+from atonce.verify.wire.rules import Action
 
 KAFKA_STORAGE_ERROR = 56
 
@@ -194,8 +195,8 @@ def truncated(scene: Scene) -> None:
 
 def _leader_gone(scene: Scene, *, freeze: bool) -> None:
     harness = scene.harness
-    if not isinstance(harness, Apache):
-        raise NotFired("this needs three Apache Kafka nodes")
+    if not isinstance(harness, FreezesNodes):
+        raise NotFired("this needs nodes that can be killed one by one")
     node = scene.cluster.leader(scene.names.output, 0)
 
     def away() -> None:

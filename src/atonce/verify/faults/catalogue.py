@@ -1,7 +1,7 @@
 """F1 to F35: what can go wrong, where it bites, and what each level may show. `atonce verify --list` prints this.
 
 L loss allowed, D duplicates allowed, R reordering allowed, - neither; blank: the fault does not apply to that level.
-Effectively once is - everywhere. How each is injected stands in `scenarios/`, one function per variant.
+Effectively once is - everywhere. How each is injected stands beside this file, one function per variant.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Need(StrEnum):
     OWN_BROKER = "a broker that verify started itself"
     EMBEDDED = "the embedded broker, started by verify"
     THREE_NODES = "three Apache Kafka nodes started by verify (--nodes 3)"
-    POSTGRES = "a PostgreSQL sink"
-    SQL_SINK = "a database as sink"
+    CUT_COMMITS = "a sink database whose commits verify sees on their way"
+    RESTORABLE = "a sink whose output and ledger can be put back from a copy"
     OWN_DATABASE = "a database that verify started itself"
-    SQL_SOURCE = "a SQL table as source, on PostgreSQL"
+    OLDEST_LAST = "a source whose rows can become visible in another order than their ids have"
     FILES = "files as source"
     STATELESS = "a stateless pipeline"
 
@@ -148,7 +148,7 @@ _TABLE: tuple[Fault, ...] = (
         "sink database killed or restarted mid-transaction; connection reset on COMMIT",
         "sink",
         ("LD", "L", "D"),
-        (N.POSTGRES,),
+        (N.CUT_COMMITS,),
     ),
     Fault(
         23,
@@ -185,7 +185,7 @@ _TABLE: tuple[Fault, ...] = (
         "a SQL source's older transaction commits after a newer one was read",
         "publishing",
         ("L", "L", "-"),
-        (N.SQL_SOURCE,),
+        (N.OLDEST_LAST,),
     ),
     Fault(30, "the input's retention overtakes the reader", "processing", ("L", "L", "-"), (N.PROCESSING,)),
     Fault(

@@ -8,13 +8,14 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from atonce.connectors.contract import NotFired
 from atonce.delivery.events import Step
 from atonce.errors import AtOnceError
 from atonce.verify.faults.catalogue import Need
 from atonce.verify.faults.kills import stop_after_two
 from atonce.verify.faults.registry import scenario
 from atonce.verify.scene import Scene
-from atonce.verify.wire.rules import Action, NotFired
+from atonce.verify.wire.rules import Action
 
 
 def checkpoint(scene: Scene) -> Path:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
+from atonce.connectors.contract import NotFired
 from atonce.delivery.events import Step
 from atonce.guarantee import Guarantee
-from atonce.verify.audit.output import SQLiteTable
 from atonce.verify.faults.catalogue import Need
 from atonce.verify.faults.registry import scenario
 from atonce.verify.scene import Scene
-from atonce.verify.wire.rules import Action, NotFired
+from atonce.verify.wire.rules import Action
 
 
 def _second_takes_over(scene: Scene, first_members: set[str]) -> None:
@@ -18,7 +18,7 @@ def _second_takes_over(scene: Scene, first_members: set[str]) -> None:
     scene.dismiss(first_members)
     scene.proxy.positions.clear()
     scene.subject.start(1)
-    scene.input_ends = scene.feed.ends(scene.names)
+    scene.input_ends = scene.feed.ends()
     if scene.subject.endless:
         scene.until(scene._at_the_end, scene.limits.drain_s, "the second instance coming to the end")
     else:
@@ -30,8 +30,8 @@ def zombie(scene: Scene) -> None:
     """Frozen before its output is committed, replaced, and woken again."""
     if scene.subject.steps:
         level = scene.subject.level
-        # Whoever writes to a SQLite file has all of it locked: frozen meanwhile, nobody could replace him.
-        locked = level is Guarantee.EFFECTIVELY_ONCE and isinstance(scene.table, SQLiteTable)
+        # Where a writer has all of the output locked, nobody could replace one that is frozen meanwhile.
+        locked = level is Guarantee.EFFECTIVELY_ONCE and scene.written is not None and scene.written.one_writer
         before_output = level is Guarantee.AT_MOST_ONCE or locked
         held = scene.hold_at(Step.OUTPUT_BEGUN if before_output else Step.OUTPUT_DONE)
         scene.start()

@@ -47,7 +47,9 @@ def kill_at_request(scene: Scene, action: Action, *apis: str, nth: int | None = 
 def timer_has_committed(scene: Scene) -> None:
     """Held before its output, a pipeline at level none waits here until the timer has recorded the batch."""
     if scene.watch is None:
-        time.sleep(1.0)  # a SQL ledger commits where the proxy does not see it; its timer ticks ten times meanwhile
+        time.sleep(
+            1.0
+        )  # a ledger elsewhere commits where the proxy does not see it; its timer ticks ten times meanwhile
         return
     since = time.time()
     scene.until(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from atonce.connectors.contract import CutsCommits, GivesOldestLast, Restorable
 from atonce.verify.faults.catalogue import Need
+from atonce.verify.ground.feeds import TopicFeed
 from atonce.verify.scene import Scene
 
 COUNTED = ("produce", "offset_commit", "txn_offset_commit", "end_txn", "init_producer_id", "join_group")
@@ -30,15 +32,23 @@ def learn(scene: Scene) -> Learned:
     counts["produce"] = sum(1 for entry in history.of("produce") if scene.names.output in entry.facts.topics)
     counts["fetch"] = _FETCHES
     transactional = [entry for entry in history.of("produce") if entry.facts.transactional_id]
+    from_topic = isinstance(scene.feed, TopicFeed)
     shown = {
         Need.PRODUCES: bool(counts["produce"]),
         Need.ACKS: any(entry.facts.acks not in (0, None) for entry in history.of("produce")),
+        Need.PROCESSING: from_topic,
+        Need.PUBLISHING: not from_topic,
+        Need.FILES: scene.feed.files,
+        Need.OLDEST_LAST: isinstance(scene.feed, GivesOldestLast),
         Need.KAFKA_OUTPUT: scene.watch is not None,
+        Need.KAFKA_LEDGER: scene.watch is not None and scene.subject.steps,
+        Need.RESTORABLE: isinstance(scene.written, Restorable),
+        Need.CUT_COMMITS: isinstance(scene.server, CutsCommits),
         Need.TRANSACTIONS: bool(transactional),
         Need.TRANSACTIONS_V2: any(entry.version >= 12 for entry in transactional),
         Need.COMMITS: bool(counts["offset_commit"] or counts["txn_offset_commit"]),
         Need.GROUP: bool(counts["join_group"]),
-        Need.OWN_DATABASE: scene.database is not None and scene.database.server is not None,
+        Need.OWN_DATABASE: scene.server is not None and scene.server.server is not None,
     }
     own = scene.subject.needs_met() | scene.harness.needs_met()
     return Learned(

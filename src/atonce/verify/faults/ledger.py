@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from atonce.connectors.contract import NotFired, Restorable
 from atonce.delivery.events import Step
 from atonce.verify.faults.catalogue import Need
 from atonce.verify.faults.kills import stop_after_two
 from atonce.verify.faults.registry import scenario
 from atonce.verify.scene import Scene
-from atonce.verify.wire.rules import Action, NotFired
+from atonce.verify.wire.rules import Action
 
 
 def _stop_somewhere(scene: Scene) -> None:
@@ -72,14 +73,14 @@ def offsets_expired(scene: Scene) -> None:
         raise NotFired(f"group {scene.names.group} could not be deleted")
 
 
-@scenario("F27", "database-restored", needs=(Need.SQL_SINK,), may_refuse=True)
+@scenario("F27", "database-restored", needs=(Need.RESTORABLE,), may_refuse=True)
 def database_restored(scene: Scene) -> None:
     """Output and ledger come back together from an older copy: what the ledger says is what the table holds."""
-    if scene.table is None:
-        raise NotFired("the sink's table cannot be copied")
+    written = scene.written
+    if written is None or not isinstance(written, Restorable):
+        raise NotFired("the sink's output cannot be copied")
     copies: list[Callable[[], None]] = []
-    table = scene.table
-    stop_after_two(scene, lambda: copies.append(table.copy()))
+    stop_after_two(scene, lambda: copies.append(written.copy()))
     copies[0]()
 
 
@@ -88,8 +89,8 @@ def topic_made_again(scene: Scene) -> None:
     """The input topic is deleted and made again with the same records: another topic under the same name."""
     _stop_somewhere(scene)
     scene.cluster.delete_topic(scene.names.input)
-    scene.feed.prepare(scene.names, scene.workload.partitions)
-    scene.feed.give(scene.names, scene.workload.head)
+    scene.feed.prepare(scene.workload.partitions)
+    scene.feed.give(scene.workload.head)
 
 
 @scenario("F30", "retention-overtakes", may_refuse=True)

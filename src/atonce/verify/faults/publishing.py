@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
+from atonce.connectors.contract import GivesOldestLast, NotFired
 from atonce.delivery.events import Step
 from atonce.verify.faults.kills import QUICK_TIMER, SLOW_TIMER, kill_at_step, kill_when_recorded
 from atonce.verify.faults.registry import scenario
 from atonce.verify.scene import Scene
-from atonce.verify.subject.feeds import TableFeed
-from atonce.verify.wire.rules import Action, NotFired
+from atonce.verify.wire.rules import Action
 
 PLANNING_S = 4.0
 """More than a source takes to start and plan, less than the time for which ours waits for an open transaction."""
@@ -34,9 +34,9 @@ def half_a_file(scene: Scene) -> None:
 @scenario("F29", "older-row-later")
 def older_row_later(scene: Scene) -> None:
     """Rows of an older transaction become visible after newer ones were there to be read."""
-    if not isinstance(scene.feed, TableFeed):
-        raise NotFired("the source is not a table of verify's own")
-    commit = scene.feed.give_oldest_last(scene.names, scene.workload.tail)
+    if not isinstance(scene.feed, GivesOldestLast):
+        raise NotFired("the source's rows cannot become visible in another order")
+    commit = scene.feed.give_oldest_last(scene.workload.tail)
     scene.after.append(commit)
     scene.tail_sent = True
     scene.start()

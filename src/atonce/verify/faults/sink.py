@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from atonce.connectors.contract import CutsCommits, NotFired
 from atonce.delivery.events import Step
 from atonce.verify.faults.catalogue import Need
 from atonce.verify.faults.registry import scenario
@@ -11,8 +12,10 @@ from atonce.verify.scene import Scene
 
 
 def _cut(scene: Scene, *, after: bool) -> None:
-    proxy = scene.database.proxy
-    rule = proxy.cut_at_commit(nth=max(2, scene.some_batch()), after=after)
+    server = scene.server
+    if server is None or not isinstance(server, CutsCommits):
+        raise NotFired("the commits of this sink are not seen on their way")
+    rule = server.cut_at_commit(nth=max(2, scene.some_batch()), after=after)
     scene.start()
     scene.strike(rule)
 
@@ -31,7 +34,9 @@ def reset_after_commit(scene: Scene) -> None:
 
 @scenario("F22", "database-killed", needs=(Need.OWN_DATABASE,))
 def database_killed(scene: Scene) -> None:
-    server = scene.database.server
+    server = scene.server.server if scene.server is not None else None
+    if server is None:
+        raise NotFired("the sink's server is not one of verify's own")
     held = scene.hold_at(Step.OUTPUT_BEGUN)
     scene.after.append(lambda: None if server.running else server.restart())
     scene.start()

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 from typing import Any
 
+from atonce.connectors.contract import NotFired
 from atonce.errors import AtOnceError
 from atonce.verify.faults.broker import kill_broker_at
 from atonce.verify.faults.catalogue import Need
@@ -13,7 +14,7 @@ from atonce.verify.faults.registry import scenario
 from atonce.verify.scene import Scene
 from atonce.verify.wire.cluster import COMMITTED, UNCOMMITTED
 from atonce.verify.wire.decode import Facts, Request
-from atonce.verify.wire.rules import Action, NotFired
+from atonce.verify.wire.rules import Action
 
 SHORT_TIMEOUT_MS = 2000
 

@@ -7,19 +7,21 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from atonce.connectors.contract import Feed, ScratchServer, Strike, Topic, Written
 from atonce.delivery.events import Step
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee
 from atonce.local.child import Child
 from atonce.verify.checks.oracle import Look
 from atonce.verify.faults.catalogue import Need
-from atonce.verify.subject.contract import Ending, Names, StepRule
-from atonce.verify.subject.workload import Workload
+from atonce.verify.ground.workload import Workload
+from atonce.verify.subject.contract import Ending, Names
 from atonce.verify.wire.history import History
 
 PLACES = ("servers", "input", "output", "group", "url", "table")
@@ -33,13 +35,28 @@ def _filled(found: re.Match[str], values: Mapping[str, str]) -> str:
     return found["quote"] + value if found["quote"] else shlex.quote(value)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTable:
+    """The user's own table, emptied before every run, or a copy of it on scratch, where `server` is set."""
+
+    name: str
+    url: str
+    written: Written
+    emptied: Callable[[], None] = lambda: None
+    server: ScratchServer | None = None
+
+    @property
+    def address(self) -> str:
+        return self.url if self.server is None else self.server.url
+
+
 class CommandSubject:
     """`command` may hold {servers} {input} {output} {group} {url} {table}; the same stand in ATONCE_* variables."""
 
     steps = False
     endless = True
 
-    def __init__(self, command: str, level: Guarantee | None, logs: Path, table: str | None = None) -> None:
+    def __init__(self, command: str, level: Guarantee | None, logs: Path, table: OutputTable | None = None) -> None:
         self.command, self.level, self.title = command, level, command
         self._table = table
         self._logs = logs
@@ -47,8 +64,6 @@ class CommandSubject:
         self._endings: dict[int, Ending] = {}
         self._names: Names | None = None
         self._history = History()
-        self.seen_needs: set[Need] = set()
-        """What the clean run showed of it: transactions, group membership, commits."""
         if not shlex.split(command):
             raise UsageError("--app is empty: give the command that runs your application")
 
@@ -57,25 +72,43 @@ class CommandSubject:
         """True when the command takes topic names from us, so that every run can have fresh ones."""
         return "{input}" in self.command
 
+    @property
+    def server(self) -> ScratchServer | None:
+        return self._table.server if self._table is not None else None
+
     def needs_met(self) -> set[Need]:
-        return {Need.PROCESSING, *self.seen_needs}
+        return set()
 
     def prepare(self, names: Names, history: History) -> None:
         self.finish()
         self._names, self._history = names, history
         self._endings.clear()
+        if self.server is not None:
+            self.server.fresh(names.run)
+
+    def _prepared(self) -> Names:
+        if self._names is None:
+            raise UsageError("the subject was started before its run was prepared")
+        return self._names
+
+    def input(self) -> Feed | Topic:
+        return Topic(self._prepared().input)
+
+    def output(self) -> Written | Topic:
+        if self._table is None:
+            return Topic(self._prepared().output)
+        self._table.emptied()
+        return self._table.written
 
     def _values(self) -> Mapping[str, str]:
-        names = self._names
-        if names is None:
-            raise UsageError("the subject was started before its run was prepared")
+        names, table = self._prepared(), self._table
         return {
             "servers": names.servers,
             "input": names.input,
             "output": names.output,
             "group": names.group,
-            "url": names.table_url or "",
-            "table": self._table or "",
+            "url": table.address if table is not None else "",
+            "table": table.name if table is not None else "",
         }
 
     def start(self, number: int = 0) -> None:
@@ -140,7 +173,7 @@ class CommandSubject:
     def close(self) -> None:
         self.finish()
 
-    def hold_at(self, step: Step, nth: int, batch_from: int = 0) -> StepRule:
+    def hold_at(self, step: Step, nth: int, batch_from: int = 0) -> Strike:
         raise UsageError("a command has no steps to be held at; its faults come from the wire")
 
     def larger_batches(self) -> None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from atonce.connectors.contract import Feed, ScratchServer, Strike, Topic, Written
 from atonce.delivery.events import Step
 from atonce.guarantee import Guarantee
 from atonce.verify.checks.oracle import Look
 from atonce.verify.faults.catalogue import Need
-from atonce.verify.subject.workload import Workload
+from atonce.verify.ground.workload import Workload
 from atonce.verify.wire.history import History
 
 
@@ -26,22 +27,7 @@ class Names:
     scratch: Path
     servers: str
     """Through the proxy."""
-    table_url: str | None = None
-    """Through the database's proxy, where there is one."""
-    source_url: str | None = None
-    """The outbox of a pipeline that reads a table."""
     options: Mapping[str, str] = field(default_factory=dict)
-
-
-class StepRule(Protocol):
-    """A hold at one step of an AtOnce pipeline's delivery."""
-
-    fired_at: float | None
-    struck: str
-
-    def wait(self, timeout_s: float) -> None: ...
-
-    def release(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +52,20 @@ class Subject(Protocol):
     """True for a command that runs until it is killed; a pipeline drains its input and ends."""
     title: str
 
+    @property
+    def server(self) -> ScratchServer | None:
+        """The server of its output, where verify has made one ready."""
+
     def needs_met(self) -> set[Need]: ...
 
     def prepare(self, names: Names, history: History) -> None:
         """A new run begins: nothing of the former one is left."""
+
+    def input(self) -> Feed | Topic:
+        """How the prepared run is fed."""
+
+    def output(self) -> Written | Topic:
+        """Where the prepared run's output is read back. Asked before its start; what it held before is gone."""
 
     def start(self, number: int = 0) -> None: ...
 
@@ -89,7 +85,8 @@ class Subject(Protocol):
 
     def close(self) -> None: ...
 
-    def hold_at(self, step: Step, nth: int, batch_from: int = 0) -> StepRule: ...
+    def hold_at(self, step: Step, nth: int, batch_from: int = 0) -> Strike:
+        """A hold at one step of an AtOnce pipeline's delivery."""
 
     def larger_batches(self) -> None:
         """From its next start on, the pipeline takes half as much again into each batch."""

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
 import signal
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from atonce.connectors.contract import Feed, NotFired, ScratchServer, Topic, Written
 from atonce.delivery.events import Step
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee
 from atonce.verify.checks.oracle import Look
 from atonce.verify.faults.catalogue import Need
-from atonce.verify.subject.batch_rows import read_rows, write_rows
+from atonce.verify.ground.servers import Servers
+from atonce.verify.ground.workload import Workload
+from atonce.verify.subject.batch_rows import RECORD_COLUMNS, read_rows
 from atonce.verify.subject.contract import Ending, Names
 from atonce.verify.subject.process import LAUNCHER, Listener, SubjectProcess
-from atonce.verify.subject.rewritten import needs_of, rewritten
+from atonce.verify.subject.rewritten import Grounds, feed_of, grounds, read_back, rewritten
 from atonce.verify.subject.worker import MASTER
-from atonce.verify.subject.workload import Workload
 from atonce.verify.wire.history import History
-from atonce.verify.wire.rules import NotFired
+
+if TYPE_CHECKING:
+    from atonce.pipeline import Pipeline
 
 
 @dataclass(slots=True, eq=False)
@@ -66,11 +71,12 @@ class PipelineSubject:
 
     def __init__(
         self,
-        pipeline: Any,
+        pipeline: Pipeline,
         level: Guarantee,
         logs: Path,
         *,
         records_per_batch: int,
+        servers: Servers,
         stateful: bool | None = None,
         launcher: Sequence[str] = LAUNCHER,
     ) -> None:
@@ -78,6 +84,7 @@ class PipelineSubject:
         self.level: Guarantee | None = level
         self.title = f"{pipeline.name} ({pipeline._parts()[0].describe()} → {pipeline._parts()[1].describe()})"
         self._per_batch = records_per_batch
+        self._servers = servers
         self._stateful = stateful
         """None: not known before the plan has been looked at."""
         self._launcher = launcher
@@ -88,12 +95,17 @@ class PipelineSubject:
         self._endings: dict[int, Ending] = {}
         self._holds: list[Hold] = []
         self._names: Names | None = None
+        self._output: Written | Topic | None = None
         self._history = History()
         self._started = 0
         self._standby()
 
+    @property
+    def server(self) -> ScratchServer | None:
+        return self._servers.sink
+
     def needs_met(self) -> set[Need]:
-        return needs_of(self._original, stateful=bool(self._stateful))
+        return {Need.SPARK} if self._stateful else {Need.SPARK, Need.STATELESS}
 
     # Processes ------------------------------------------------------------------------------------------------------
 
@@ -127,14 +139,30 @@ class PipelineSubject:
         self._names, self._history = names, history
         self._endings.clear()
         self._holds = []
+        self._servers.fresh(names.run)
         self._write(self._per_batch)
+        self._output = read_back(self._original, self._grounds())
+
+    def input(self) -> Feed | Topic:
+        return feed_of(self._original, self._grounds())
+
+    def output(self) -> Written | Topic:
+        if self._output is None:
+            raise NotFired("the subject was asked for its output before its run was prepared")
+        return self._output
+
+    def _grounds(self) -> Grounds:
+        if self._names is None:
+            raise NotFired("the subject was asked for its input before its run was prepared")
+        return grounds(self._names, self._servers, self._per_batch)
 
     def _write(self, per_batch: int) -> None:
         from pyspark import cloudpickle
 
         if self._names is not None:
             _by_value(self._original)
-            made = rewritten(self._original, self.level, self._names, per_batch)
+            on = grounds(self._names, self._servers, per_batch)
+            made = rewritten(self._original, self.level, self._names, on)
             self._pickle(self._names).write_bytes(cloudpickle.dumps(made))
 
     def larger_batches(self) -> None:
@@ -235,14 +263,15 @@ class PipelineSubject:
     def look(self, workload: Workload) -> Look | None:
         if self._names is None:
             return None
-        rows, result = self._names.scratch / "rows.parquet", self._names.scratch / "batch.parquet"
-        write_rows(self._original.source, self._names.input, workload, rows)
+        records, result = self._names.scratch / "records.pickle", self._names.scratch / "batch.parquet"
+        records.write_bytes(pickle.dumps(workload.all))
+        as_records = isinstance(self.output(), Topic)
         process = self._active.get(0) or self._take()
         self._active[0] = process
-        seen = process.look(self._pickle(self._names), rows, result)
+        seen = process.look(self._pickle(self._names), records, result, RECORD_COLUMNS if as_records else ())
         if "failed" in seen:
             raise UsageError(f"the pipeline's plan cannot be looked at: {seen['failed']}")
-        outs = read_rows(result, self._original.sink) if not seen["trouble"] else ()
+        outs = read_rows(result, records=as_records) if not seen["trouble"] else ()
         look = Look(stateful=seen["stateful"], mode=seen["mode"], rows=outs, trouble=seen["trouble"])
         self._stateful = look.stateful if self._stateful is None else self._stateful
         return look
@@ -257,11 +286,11 @@ class PipelineSubject:
         self._original = replace(self._original, guarantee=level)
 
 
-def _by_value(pipeline: Any) -> None:
+def _by_value(pipeline: Pipeline) -> None:
     """The user's functions and classes travel whole: their module may not be found from the subject's process."""
     from pyspark import cloudpickle
 
     for made in (*pipeline.transforms, pipeline.arrow, type(pipeline.source), type(pipeline.sink)):
-        module = sys.modules.get(getattr(made, "__module__", None) or "")
-        if callable(made) and module is not None and not module.__name__.startswith(("atonce.", "__main__")):
+        module = inspect.getmodule(made) if callable(made) else None
+        if module is not None and not module.__name__.startswith(("atonce.", "__main__")):
             cloudpickle.register_pickle_by_value(module)

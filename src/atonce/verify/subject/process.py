@@ -136,13 +136,14 @@ class SubjectProcess:
         self.busy = True
         self._send({"order": "run", "pipeline": str(pipeline)})
 
-    def look(self, pipeline: Path, rows: Path, result: Path) -> dict[str, Any]:
-        """What kind of pipeline it is; see subject_look."""
+    def look(self, pipeline: Path, records: Path, result: Path, only: Sequence[str]) -> dict[str, Any]:
+        """What kind of pipeline it is; see look.py."""
         self.wait_warm()
         answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.on_end = answers.put
         self.busy = True
-        self._send({"order": "look", "pipeline": str(pipeline), "rows": str(rows), "result": str(result)})
+        paths = {"pipeline": str(pipeline), "records": str(records), "result": str(result)}
+        self._send({"order": "look", "only": list(only), **paths})
         try:
             return answers.get(timeout=WARM_S)
         except queue.Empty:

@@ -112,7 +112,7 @@ def look(control: Control, order: dict[str, Any]) -> None:
 
     try:
         pipeline = cloudpickle.loads(Path(order["pipeline"]).read_bytes())
-        control.send(event="looked", **looked(pipeline, Path(order["rows"]), Path(order["result"])))
+        control.send(event="looked", **looked(pipeline, Path(order["records"]), Path(order["result"]), order["only"]))
     except Exception as error:
         traceback.print_exc()
         control.send(event="looked", failed=str(error).splitlines()[0][:300] if str(error) else type(error).__name__)

@@ -9,12 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from atonce.errors import AtOnceError
+from atonce.connectors.contract import NotFired
 from atonce.verify.wire.decode import Facts, Request
-
-
-class NotFired(AtOnceError):
-    """A fault was set up and its moment never came: the run says nothing about it."""
 
 
 class Action(StrEnum):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from atonce.client.ranges import Account, Seam, Wanted, seams
+from atonce.client.read.ranges import Account, Seam, Wanted, seams
 from atonce.connectors.kafka.read import accounts
 from atonce.connectors.kafka.read.accounts import ReadAccounts, tell, told_at_the_end, with_epochs
 from atonce.delivery.progress import Plan, Progress

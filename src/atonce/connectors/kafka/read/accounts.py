@@ -18,7 +18,7 @@ from dataclasses import astuple, fields, replace
 from typing import Any
 
 from atonce.client.offsets import TopicPartition
-from atonce.client.ranges import Account, Seam, Wanted, seams
+from atonce.client.read.ranges import Account, Seam, Wanted, seams
 from atonce.delivery.progress import Plan, Progress
 from atonce.errors import AtOnceError
 from atonce.spark.channel import Door, Place, knock

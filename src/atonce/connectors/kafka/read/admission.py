@@ -60,7 +60,7 @@ class Admission:
         allowed = self._options.max_bytes
         if allowed is None or rows * LARGE_RECORD_BYTES <= allowed:
             return rows
-        from atonce.client.sample import bytes_per_offset  # brings the compiled codec: only when it is needed
+        from atonce.client.read.sample import bytes_per_offset  # brings the compiled codec: only when it is needed
 
         # The largest backlog of each topic speaks for the topic.
         biggest = {part.place.topic: part for part in sorted(ranges(start, end), key=lambda part: part.size)}

@@ -15,7 +15,7 @@ from typing import Any
 
 from atonce.client.cluster import Cluster, shared
 from atonce.client.offsets import TopicPartition
-from atonce.client.ranges import Account, Wanted
+from atonce.client.read.ranges import Account, Wanted
 from atonce.connectors.kafka.read.accounts import epochs_here, told_at_the_end, with_epochs
 from atonce.connectors.kafka.read.admission import Admission
 from atonce.connectors.kafka.read.offsets import first_offsets, ids_of, last_offsets, selected
@@ -183,7 +183,7 @@ def _tasks(
 def read_ranges(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
     """Runs in a task: its ranges as Arrow batches, through the function if there is one."""
     # Here and not above: planning processes never decode, and start a second sooner without the compiled codec.
-    from atonce.client.fetch import fetch_all
+    from atonce.client.read.fetch import fetch_all
     from atonce.spark.arrow_transform import as_declared
     from atonce.spark.task import arrow_schema
 

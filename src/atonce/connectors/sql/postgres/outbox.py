@@ -12,9 +12,8 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pyarrow as pa
 
 from atonce.connectors.sql.database import (
@@ -29,6 +28,12 @@ from atonce.connectors.sql.database import (
 )
 from atonce.connectors.sql.postgres import outbox_ids as ids
 from atonce.errors import UnreachableError, UsageError
+from atonce.extras import Later
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = Later("psycopg")
 
 _SPARK_TYPES = {
     "bool": "boolean",

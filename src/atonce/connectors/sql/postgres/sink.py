@@ -10,13 +10,17 @@ effectively-once the rows and the ledger row in one transaction
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from atonce.connectors.sql.options import TableOptions
 from atonce.delivery.contract import Identity, OpenSink
 from atonce.errors import UnreachableError, UsageError
+from atonce.extras import require
 from atonce.guarantee import Guarantee, SinkTraits
+
+if TYPE_CHECKING:
+    from atonce.connectors.contract import EmptiedTable, Ground, ServerKind, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Postgres(TableOptions):
     def __post_init__(self) -> None:
         if not self.table or not self.url:
             raise UsageError("Postgres needs a url and a table")
+        require("psycopg")
         self.check_options()
 
     @property
@@ -139,3 +144,36 @@ class Postgres(TableOptions):
             before=identity.replaced,
         )
         return OpenSqlSink(identity, PostgresStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)
+
+    # Under `atonce verify`
+
+    address: ClassVar[str] = "postgresql://"
+
+    @staticmethod
+    def table_at(url: str, name: str) -> EmptiedTable | None:
+        from atonce.connectors.sql.postgres.verified.table import PostgresTable
+
+        return PostgresTable(url, name) if url.startswith(("postgresql://", "postgres://")) else None
+
+    def scratch_server(self) -> ServerKind:
+        from atonce.connectors.sql.postgres.verified.database import ScratchDatabase
+
+        return ScratchDatabase
+
+    def scratch_sink(self, ground: Ground) -> Self:
+        from atonce.connectors.sql.postgres.verified.database import scratch_database
+
+        return replace(
+            self,
+            url=scratch_database(ground).url,
+            table=self.table.rpartition(".")[2],
+            dead_letter=self.dead_letter and self.dead_letter.rpartition(".")[2],
+            create=True,
+            timer_s=ground.timer_s,
+        )
+
+    def read_back(self, ground: Ground) -> Written:
+        from atonce.connectors.sql.postgres.verified.database import scratch_database
+        from atonce.connectors.sql.postgres.verified.table import ScratchTable
+
+        return ScratchTable(scratch_database(ground), self.table, merges=self.absorbs_repetition)

@@ -7,15 +7,18 @@ are never blocked (write-ahead log), and a commit is on disk when it returns (`s
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from atonce.connectors.sql.options import TableOptions
 from atonce.delivery.contract import Identity, OpenSink
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import Guarantee, SinkTraits
 from atonce.local.file_systems import IN_MEMORY, NETWORK, kind_of
+
+if TYPE_CHECKING:
+    from atonce.connectors.contract import EmptiedTable, Ground, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +113,22 @@ class SQLite(TableOptions):
 
         ledger = SqlLedger(name=identity.name, instance=identity.instance, before=identity.replaced)
         return OpenSqlSink(identity, SqliteStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)
+
+    # Under `atonce verify`
+
+    address: ClassVar[str] = "sqlite:///"
+
+    @staticmethod
+    def table_at(url: str, name: str) -> EmptiedTable | None:
+        from atonce.connectors.sql.sqlite.verified import SQLiteTable
+
+        path = url.removeprefix("sqlite:").removeprefix("//")
+        return SQLiteTable(path, name) if url.startswith("sqlite:") else None
+
+    def scratch_sink(self, ground: Ground) -> Self:
+        return replace(self, path=str(ground.folder / "out.db"), create=True, timer_s=ground.timer_s)
+
+    def read_back(self, ground: Ground) -> Written:
+        from atonce.connectors.sql.sqlite.verified import SQLiteTable
+
+        return SQLiteTable(str(ground.folder / "out.db"), self.table, merges=self.absorbs_repetition)

@@ -1,0 +1,1 @@
+"""Reading records: ranges of partitions, each to its end on positive proof."""
