@@ -30,6 +30,8 @@ from atonce.local.servers.pins import kafka as kafka_bundle
 
 READY_TIMEOUT_S = 120.0
 HEAP_MB = 512
+_PORT_TRIES = 3
+_TAKEN = "Address already in use"
 
 
 class ApacheKafka:
@@ -54,10 +56,10 @@ class ApacheKafka:
         if nodes not in (1, 3):
             raise UsageError(f"nodes must be 1 or 3, got {nodes}: two nodes cannot outvote one that failed")
         self.nodes = list(range(1, nodes + 1))
-        self._host, first = _parse_listen(listen)
-        ports = free_ports(2 * nodes, self._host)
-        self._controller_port = dict(zip(self.nodes, ports[nodes:], strict=True))
-        self.port = {node: first + node - 1 if first else ports[node - 1] for node in self.nodes}
+        self._host, self._first_port = _parse_listen(listen)
+        self.port: dict[int, int] = {}
+        self._controller_port: dict[int, int] = {}
+        self._pick_ports()
         self._settings = dict(settings or {})
         self._listeners = dict(listeners or {})
         self._features = dict(features or {})
@@ -85,14 +87,31 @@ class ApacheKafka:
         try:
             self._java = find_java().command
             self._classpath = classpath(*self._bundles)
-            self._format()
-            for node in self.nodes:
-                self._launch(node)
-            self.wait_until_ready()
+            for left in reversed(range(_PORT_TRIES)):
+                self._format()
+                for node in self.nodes:
+                    self._launch(node)
+                try:
+                    self.wait_until_ready()
+                    break
+                except ChildFailed:
+                    if not left or not self._port_was_taken():
+                        raise
+                    self.kill()
+                    self._pick_ports()
         except BaseException:
             self.close()
             raise
         return self
+
+    def _pick_ports(self) -> None:
+        ports, nodes = free_ports(2 * len(self.nodes), self._host), len(self.nodes)
+        self._controller_port = dict(zip(self.nodes, ports[nodes:], strict=True))
+        self.port = {node: self._first_port + node - 1 if self._first_port else ports[node - 1] for node in self.nodes}
+
+    def _port_was_taken(self) -> bool:
+        """A port that was free is another's by the time Kafka binds it, seconds later; ports that were given stay."""
+        return not self._first_port and any(_TAKEN in self.log(node).read_text(errors="replace") for node in self.nodes)
 
     def kill(self, node: int | None = None) -> None:
         """SIGKILL one node, or all."""
