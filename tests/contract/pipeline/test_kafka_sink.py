@@ -12,9 +12,11 @@ import pytest
 
 import atonce
 from atonce.client.cluster import Cluster
+from atonce.client.offsets import TopicPartition
 from atonce.client.operate.admin import create_topic
 from atonce.client.transaction import Transaction
 from atonce.connectors.kafka import open as kafka_open
+from atonce.connectors.kafka.protocol import asked
 from atonce.connectors.kafka.sink import KafkaSink
 from atonce.connectors.kafka.write import lease as kafka_lease
 from atonce.connectors.kafka.write.blobs import Encoder, Targets
@@ -212,16 +214,19 @@ def test_second_attempt_of_a_task_may_not_write(embedded: str) -> None:
     server = LeaseServer()
     with Cluster(embedded) as cluster:
         create_topic(cluster, topic, partitions=1)
-        transaction = Transaction(cluster, topic, 60_000)
+        place = TopicPartition(topic, 0)
+        transaction = asked(cluster).transactions(cluster, topic, lambda: [place], lambda: None)(60_000)
         transaction.init()
+        producer_id, epoch = transaction.producer_id, transaction.epoch
         leased = SendTask(
             servers=embedded,
             config={},
             mode="transaction",
             transactional_id=topic,
-            producer_id=transaction.producer_id,
-            epoch=transaction.epoch,
-            lease=server.open("1").address,
+            producer_id=producer_id,
+            epoch=epoch,
+            protocol=transaction.protocol,
+            lease=server.open("1", admit=lambda *_: transaction.grant(place, producer_id, epoch)).address,
             encoder=encoder,
         )
         list(leased([rows]))
