@@ -18,7 +18,7 @@ help:
 	@echo "make setup    only make .venv and bring what is missing"
 	@echo "make clean    remove what the project made here (.venv, .atonce, caches)"
 	@echo
-	@echo "demo, test and soak take ARGS: make demo ARGS='--html demo.html', make test ARGS='tests/unit -q'"
+	@echo "demo, test and soak take ARGS: make demo ARGS='--html demo.html', make test ARGS='tests/unit -q'; soak takes ONLY: make soak ONLY=fuzz"
 
 setup:
 	@scripts/setup
@@ -51,7 +51,7 @@ site:
 soak:
 	@scripts/setup --test
 	@echo "• running the long tests"
-	@$(PYTEST) -m soak --timeout=3600 $(if $(ONLY),-k $(ONLY)) $(ARGS)
+	@$(PYTEST) -m soak --timeout=3600 $(if $(ONLY),-k "$(ONLY)") $(ARGS)
 
 bench: setup
 	@echo "• running the benchmarks: broker, copy, latency, price, postgres, growth"

@@ -148,7 +148,8 @@ def latency(
 @commands.command("broker")
 def broker_(
     brokers: Annotated[
-        str, typer.Option(help="embedded, embedded-nofsync and apache, separated by commas, or all.")
+        str,
+        typer.Option(help="embedded, embedded-nofsync, embedded-trusting (records not looked at) and apache, or all."),
     ] = "all",
     rounds: Rounds = 3,
     records: Records = 1_000_000,

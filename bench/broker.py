@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +40,40 @@ def embedded_without_fsync() -> Iterator[tuple[str, int]]:
         yield broker.servers, broker.pid
 
 
+# What looking at producers' records costs is seen beside a broker that believes them.
+_TRUSTING = """
+import sys
+from atonce.broker.handlers import produce
+from atonce.log import validation
+from atonce.records.walk import Walked
+
+async def look_at(*_):
+    return {}
+
+def believe(header, *_):
+    return Walked(0, header.record_count, 0, header.base_timestamp, header.max_timestamp)
+
+produce.look_at, validation._walk_records = look_at, believe
+from atonce.cli.main import main
+main()
+"""
+
+
+@contextmanager
+def embedded_trusting() -> Iterator[tuple[str, int]]:
+    """As by default, but for the records of a batch, which are not looked at: no broker to use."""
+    from atonce.local.child import Child
+    from atonce.local.scratch import scratch_directory
+
+    data = scratch_directory("broker")
+    command = [sys.executable, "-c", _TRUSTING, "broker", "--data", str(data), "--listen", "127.0.0.1:0"]
+    try:
+        with Child(command, scratch=data) as child:
+            yield child.wait_for_line("ready on ", 60).removeprefix("ready on "), child.pid
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
 @contextmanager
 def apache() -> Iterator[tuple[str, int]]:
     from atonce.local.servers.kafka import ApacheKafka
@@ -49,6 +85,7 @@ def apache() -> Iterator[tuple[str, int]]:
 BROKERS: dict[str, tuple[str, Callable[[], Any]]] = {
     "embedded": ("embedded broker (fsync before ack)", embedded),
     "embedded-nofsync": ("embedded broker, no fsync", embedded_without_fsync),
+    "embedded-trusting": ("embedded broker, records not looked at", embedded_trusting),
     "apache": ("Apache Kafka 4.3.1 (no fsync)", apache),
 }
 

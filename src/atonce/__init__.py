@@ -29,11 +29,15 @@ _WHERE = {
     "Table": "atonce.connectors.sql.table",
     "Postgres": "atonce.connectors.sql.postgres.sink",
     "SQLite": "atonce.connectors.sql.sqlite.sink",
+    "DuckDB": "atonce.connectors.sql.duckdb.sink",
+    "Delta": "atonce.connectors.lake.delta.sink",
     "deliver": "atonce.pipeline",
 }
 
 __all__ = [
     "Broker",
+    "DuckDB",
+    "Delta",
     "Files",
     "Guarantee",
     "Kafka",
@@ -49,6 +53,8 @@ if TYPE_CHECKING:
     from atonce.broker.embedded import Broker as Broker
     from atonce.connectors.files.source import Files as Files
     from atonce.connectors.kafka.topic import Kafka as Kafka
+    from atonce.connectors.lake.delta.sink import Delta as Delta
+    from atonce.connectors.sql.duckdb.sink import DuckDB as DuckDB
     from atonce.connectors.sql.postgres.sink import Postgres as Postgres
     from atonce.connectors.sql.sqlite.sink import SQLite as SQLite
     from atonce.connectors.sql.table import Table as Table

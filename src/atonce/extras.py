@@ -14,7 +14,9 @@ EXTRAS = {
     "psycopg": ("postgres", "PostgreSQL"),
     "adbc_driver_postgresql": ("postgres", "PostgreSQL"),
     "prometheus_client": ("metrics", "metrics in Prometheus' format"),
+    "duckdb": ("duckdb", "DuckDB"),
     "cryptography": ("secure", "certificates"),
+    "deltalake": ("delta", "Delta Lake"),
 }
 
 

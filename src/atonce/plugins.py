@@ -30,6 +30,8 @@ _BUILT_IN: Mapping[Use, Mapping[str, str]] = {
         "kafka": "atonce.connectors.kafka.topic:Kafka",
         "postgres": "atonce.connectors.sql.postgres.sink:Postgres",
         "sqlite": "atonce.connectors.sql.sqlite.sink:SQLite",
+        "duckdb": "atonce.connectors.sql.duckdb.sink:DuckDB",
+        "delta": "atonce.connectors.lake.delta.sink:Delta",
     },
 }
 FORMATS = ("atonce.connectors.kafka.read.stream:register",)

@@ -79,7 +79,7 @@ def test_certificates_and_metrics_name_their_extras(scratch: Path) -> None:
     ], done.stderr
 
 
-def test_only_modules_of_postgres_need_an_extra_to_be_imported(scratch: Path) -> None:
+def test_only_modules_of_postgres_duckdb_and_the_calls_of_delta_need_an_extra_to_be_imported(scratch: Path) -> None:
     """Verify, the command line and the SQLite source work in an environment that has none."""
     done = without_extras(
         "import importlib, pkgutil, atonce\n"
@@ -92,7 +92,9 @@ def test_only_modules_of_postgres_need_an_extra_to_be_imported(scratch: Path) ->
         scratch,
     )
     assert done.returncode == 0, done.stderr
-    assert [name for name in done.stdout.split() if "postgres" not in name] == []
+    needing = [name for name in done.stdout.split() if "postgres" not in name and ".duckdb." not in name]
+    assert needing == ["atonce.connectors.lake.delta.table"]
+    assert "atonce.connectors.sql.duckdb.sink" not in done.stdout.split()
 
 
 def test_extras_that_the_code_names_bring_what_it_needs() -> None:

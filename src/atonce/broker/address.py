@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import socket
+import ssl
 import struct
 import time
 from pathlib import Path
@@ -111,7 +112,7 @@ def _read_address(data: Path) -> str | None:
 
 
 def find_running(data_dir: Path | str) -> str | None:
-    """HOST:PORT of the broker that runs on this data directory and answers; None if there is none."""
+    """HOST:PORT of the broker that runs on this data directory and answers, plain or with TLS; None without one."""
     data = Path(data_dir)
     try:
         with (data / LOCK).open() as lock:
@@ -126,7 +127,7 @@ def find_running(data_dir: Path | str) -> str | None:
     if address is None:
         return None
     host, port = parse_address(address)
-    return address if _answers(host, port) else None
+    return address if _answers(host, port) or _shakes_hands(host, port) else None
 
 
 def _answers(host: str, port: int) -> bool:
@@ -142,4 +143,15 @@ def _answers(host: str, port: int) -> bool:
                 return False
             head += more
         return bool(struct.unpack(">ii", head)[1] == 1)
+    return False
+
+
+def _shakes_hands(host: str, port: int) -> bool:
+    """Whether somebody there speaks TLS. His certificate does not matter: he is told nothing, and not believed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with contextlib.suppress(OSError), socket.create_connection((host, port), _ASK_S) as connection:
+        connection.settimeout(_ASK_S)
+        with context.wrap_socket(connection, server_hostname=host):
+            return True
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,29 +34,47 @@ class ConfigRefused(AtOnceError):
 
 
 async def alter_each(broker: BrokerState, context: Context, request: Any, new_values: NewValues) -> Any:
-    """Each resource is changed, or refused, for itself."""
-    responses = []
-    for resource in request.resources:
-        error, message = ErrorCode.none, None
+    """Each resource is changed, or refused, for itself. The changes of many topics are made durable together."""
+    results: list[AtOnceError | OSError | None] = []
+    topics: list[tuple[int, Topic, Callable[[], Mapping[str, str | None]]]] = []
+    for number, resource in enumerate(request.resources):
+        results.append(None)
         try:
             topic = find_resource(broker, resource.resource_type, resource.resource_name)
-            values = new_values(broker, topic, resource.configs)
-            await _replace(broker, topic, values, validate_only=bool(request.validate_only))
-        except ConfigRefused as refused:
-            error, message = refused.code, str(refused)
-        except BadSetting as bad:
-            error, message = ErrorCode.invalid_config, str(bad)
-        except OSError as failed:
-            error, message = ErrorCode.kafka_storage_error, str(failed)
-        responses.append(
+            if topic is None:
+                values = new_values(broker, None, resource.configs)
+                await _replace_brokers(broker, values, validate_only=bool(request.validate_only))
+            elif request.validate_only:
+                checked_topic_settings(new_values(broker, topic, resource.configs))
+            else:
+                # Asked for when nothing else changes: what another client has just set must not be undone.
+                topics.append((number, topic, functools.partial(new_values, broker, topic, resource.configs)))
+        except (ConfigRefused, BadSetting, OSError) as error:
+            results[number] = error
+    altered = await broker.topics.alter_many([(topic, values) for _, topic, values in topics])
+    for (number, _, _), result in zip(topics, altered, strict=True):
+        results[number] = result
+    broker.apply_settings([topic for (_, topic, _), result in zip(topics, altered, strict=True) if result is None])
+    return context.reply(
+        responses=[
             {
-                "error_code": error,
-                "error_message": message,
+                **_error(result),
                 "resource_type": resource.resource_type,
                 "resource_name": resource.resource_name,
             }
-        )
-    return context.reply(responses=responses)
+            for resource, result in zip(request.resources, results, strict=True)
+        ]
+    )
+
+
+def _error(result: AtOnceError | OSError | None) -> dict[str, Any]:
+    if isinstance(result, ConfigRefused | TopicRefused):
+        return {"error_code": result.code, "error_message": str(result)}
+    if isinstance(result, BadSetting):
+        return {"error_code": ErrorCode.invalid_config, "error_message": str(result)}
+    if result is not None:
+        return {"error_code": ErrorCode.kafka_storage_error, "error_message": str(result)}
+    return {"error_code": ErrorCode.none, "error_message": None}
 
 
 def find_resource(broker: BrokerState, resource_type: int, name: str) -> Topic | None:
@@ -122,16 +141,8 @@ def _value(broker: BrokerState, topic: Topic | None, name: str) -> Value:
     return broker.settings.value(name)
 
 
-async def _replace(
-    broker: BrokerState, topic: Topic | None, values: Mapping[str, str | None], *, validate_only: bool
-) -> None:
-    """Check all settings of a resource, make them durable, put them in force."""
-    if topic is not None:
-        checked_topic_settings(values)
-        if not validate_only:
-            await broker.topics.alter(topic, values)
-            broker.apply_settings([topic])
-        return
+async def _replace_brokers(broker: BrokerState, values: Mapping[str, str | None], *, validate_only: bool) -> None:
+    """Check all dynamic settings of the broker, make them durable, put them in force."""
     for name, value in values.items():
         setting = known_setting(name, BROKER_BY_NAME, "broker")
         if not setting.dynamic:

@@ -103,6 +103,7 @@ class BrokerState:
         self.clock_ms = now_ms
         self.stopping = False
         self.response_room: Callable[[], int] = lambda: MAX_LONG
+        self.answering_bytes = 0  # of records that are being read for answers
         self._storage = DiskStorage(root, Descriptors(open_files))
         self._flushers = ThreadPoolExecutor(8, "flush")
         self._lazy: set[Partition] = set()
@@ -110,6 +111,8 @@ class BrokerState:
         self.files = ThreadPoolExecutor(2, "files")
         # One at a time: large requests of many clients wait for each other, and nobody else waits for them.
         self.large = ThreadPoolExecutor(1, "large")
+        # Where producers' large batches are unpacked and looked at.
+        self.lookers = ThreadPoolExecutor(2, "look")
         self.users = Users(root)
         self.acls: Acls | None = None
         if settings.text("authorizer.class.name"):
@@ -168,7 +171,7 @@ class BrokerState:
         for partition in self.topics.partitions():
             await partition.settle()
         await asyncio.get_running_loop().run_in_executor(self.files, self.topics.close)
-        for pool in (self._flushers, self.readers, self.files, self.large):
+        for pool in (self._flushers, self.readers, self.files, self.large, self.lookers):
             pool.shutdown()
         self.sasl.close()
 

@@ -196,7 +196,7 @@ BROKER = (
     _int("socket.receive.buffer.bytes", -1, "SO_RCVBUF; -1: the system's. Kafka's default is 102400.", -1),
     _int("socket.listen.backlog.size", 128, "Connections that may wait to be accepted. Kafka's default is 50.", 1),
     _int("max.connections", 10000, "Connections in all. Kafka has no limit by default.", 0),
-    _int("max.connections.per.ip", 2000, "Connections per address. Kafka has no limit by default.", 0),
+    _int("max.connections.per.ip", 2000, "Connections per address; above it the one used least goes. Kafka refuses, and has no limit by default.", 0),
     _long("connections.max.idle.ms", 600000, "Idle connections are closed."),
     _int("request.receive.timeout.ms", 30000, "Ours: a request that has begun to arrive must be there by then.", 100),
     _int("response.send.timeout.ms", 60000, "Ours: a client that reads nothing of its answers for so long is disconnected.", 1000),

@@ -26,6 +26,8 @@ from atonce.broker.messages import (
     RequestHeader,
     encode_body,
     encode_response,
+    is_loaded,
+    load,
     read_header,
     read_request,
 )
@@ -41,6 +43,7 @@ _log = logging.getLogger(__name__)
 
 _SIZE = Struct(">i")
 _KEY = Struct(">h")
+_API = Struct(">hh")
 _SCRATCH_BYTES = 16 * 1024
 _CHUNK_BYTES = 256 * 1024
 _SMALLEST_FRAME = 10
@@ -50,8 +53,12 @@ _FETCH = 1
 _MOST_UNANSWERED = 128
 # Requests held of somebody who has not logged in yet.
 _STRANGERS_REQUESTS = 4
+# A connection on which something happened within this time is not let go for a newcomer.
+_IN_USE_S = 1.0
 # Above this, the next request of the connection waits until the client has read more of its answers.
 _UNSENT_BYTES = 4 * 1024 * 1024
+# What a client has not read counts from here on; below, there would be too many to count.
+_COUNTED_BYTES = 64 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -145,10 +152,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable.clear()
-        self._stalled_since = time.monotonic()
-        self._least_unsent = self.unsent_bytes
-        self._server.slow.add(self)
+        self._falls_behind()
         self._server.relieve()
+
+    def _falls_behind(self) -> None:
+        if self not in self._server.slow:
+            self._stalled_since = time.monotonic()
+            self._least_unsent = self.unsent_bytes
+            self._server.slow.add(self)
 
     def resume_writing(self) -> None:
         self._writable.set()
@@ -275,9 +286,24 @@ class Connection(asyncio.BufferedProtocol):
 
     turn_out = _refuse
 
+    def how_idle(self, now: float) -> tuple[int, float] | None:
+        """The smaller the less it will be missed; None if it is in use.
+
+        Those that never said anything come first, then those that wait for nothing, then those that wait for records.
+        """
+        if now - self.last_active < _IN_USE_S or self.closing:
+            return None
+        if self._first:
+            return 0, self.last_active
+        if not self._busy and not self._answers and not self._frames:
+            return 1, self.last_active
+        return (2, self.last_active) if self._only_reads and not self._answers else None
+
     def sweep(self, now: float) -> None:
         """Called every second or so: close what has been quiet, or half sent, for too long."""
         limits = self._server.limits
+        if self in self._server.slow and not self.unsent_bytes and self._writable.is_set():
+            self._server.slow.discard(self)
         began = self._frame_began
         patience_s = limits.receive_s * (2 if self._paused else 1)
         if self.peer.is_stranger and now - self.began > limits.login_s:
@@ -342,6 +368,9 @@ class Connection(asyncio.BufferedProtocol):
             if login is not None and login.takes_raw_tokens:
                 self._transport.writelines(await login.answer_raw(bytes(frame)))
                 return
+            api_key, version = _API.unpack_from(frame)
+            if not is_loaded(api_key, version):
+                await asyncio.get_running_loop().run_in_executor(self._server.broker.readers, load, api_key, version)
             header = read_header(frame)  # type: ignore[arg-type]
             if login is not None:
                 login.check_allowed(header.api_key)
@@ -446,3 +475,6 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = time.monotonic()
         # Each part would be a TLS record of its own.
         self._transport.writelines((b"".join(parts),) if self._is_wrapped else parts)
+        if (unsent := self.unsent_bytes) > _COUNTED_BYTES:
+            self._server.unsent_more(unsent)
+            self._falls_behind()

@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.decision import (
     CONSUMER_OFFSETS,
+    TRANSACTION_STATE,
     Answer,
     Decision,
     Deferred,
@@ -31,6 +32,7 @@ from atonce.coordinator.decision import (
 )
 from atonce.coordinator.groups import records as group_records
 from atonce.coordinator.groups.groups import GroupCoordinator
+from atonce.coordinator.replaying import Replay
 from atonce.coordinator.transactions import records as transaction_records
 from atonce.coordinator.transactions.end import EndTxnAnswer
 from atonce.coordinator.transactions.transactions import TransactionCoordinator
@@ -68,6 +70,14 @@ class MarkerWriter(Protocol):
         """
 
 
+def replays() -> tuple[Replay, Replay]:
+    """Of the transactions' journal, and of the groups'."""
+    return (
+        Replay(TRANSACTION_STATE, transaction_records.decode, transaction_records.name_of),
+        Replay(CONSUMER_OFFSETS, group_records.decode, group_records.name_of),
+    )
+
+
 class Coordination:
     def __init__(
         self,
@@ -94,17 +104,18 @@ class Coordination:
     # -- life ---------------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Read both journals back. Call once, before the first request."""
+        """Read both journals back. Call once, before the first request. CorruptLogError if one hides its state."""
         now_ms = self._clock_ms()
-        for batch in self._transaction_journal.replay():
-            for record in batch.records:
-                self.transactions.apply(transaction_records.decode(record))
+        transactions, groups = replays()
+        transactions.run(self._transaction_journal.replay(), lambda record, _: self.transactions.apply(record))
+        transactions.settle()
         self.transactions.recovered(now_ms)
-        for batch in self._group_journal.replay():
-            if batch.marker is not None and batch.producer is not None:
-                self.groups.apply_marker(batch.producer.producer_id, batch.marker)
-            for record in batch.records:
-                self.groups.apply(group_records.decode(record), batch.producer)
+        groups.run(
+            self._group_journal.replay(),
+            self.groups.apply,
+            lambda producer, commit: self.groups.apply_marker(producer.producer_id, commit),
+        )
+        groups.settle()
         self.groups.recovered(now_ms)
 
     def start(self) -> None:

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from atonce.broker.partition import Partition
 from atonce.coordinator.decision import JournalBatch, JournalRecord, ProducerIdAndEpoch, StorageFailed
+from atonce.errors import AtOnceError
 from atonce.log.errors import LogError
 from atonce.log.results import AppendOrigin
-from atonce.records.batch import iter_batches
+from atonce.records.batch import BatchHeader, iter_batches
 from atonce.records.record import build_batch, iter_records, read_marker
 
 _READ_BYTES = 4 * 1024 * 1024
+# Our own batches are not compressed: a stranger's may not become more than this.
+_MOST_BYTES = 64 * 1024 * 1024
 
 
 class PartitionJournal:
@@ -70,16 +73,21 @@ class PartitionJournal:
                 if header.next_offset <= offset:
                     continue
                 offset = header.next_offset
-                batch = memoryview(data)[position : position + header.size]
-                producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
-                if header.is_control:
-                    marker = read_marker(batch)
-                    if marker is not None:
-                        yield JournalBatch((), producer, marker.commit)
-                    continue
-                yield JournalBatch(
-                    tuple(JournalRecord(record.key or b"", record.value) for record in iter_records(batch)),
-                    producer if header.is_transactional else None,
-                )
+                yield journal_batch(header, memoryview(data)[position : position + header.size])
             if offset == before:
                 raise StorageFailed(f"{log.directory}: nothing to read at offset {offset} of {log.log_end_offset}")
+
+
+def journal_batch(header: BatchHeader, batch: memoryview) -> JournalBatch:
+    """One batch as its coordinator reads it; a stranger's may have the right checksum and still not add up."""
+    producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
+    try:
+        if header.is_control:
+            marker = read_marker(batch)
+            return JournalBatch((), producer, None if marker is None else marker.commit, header.base_offset)
+        records = tuple(
+            JournalRecord(one.key or b"", one.value, one.offset) for one in iter_records(batch, limit=_MOST_BYTES)
+        )
+    except AtOnceError as error:
+        return JournalBatch((), offset=header.base_offset, unreadable=str(error))
+    return JournalBatch(records, producer if header.is_transactional else None, offset=header.base_offset)

@@ -21,7 +21,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 from kio.static.constants import EntityType
 
-from atonce.broker.shape import FIXED_BYTES, MalformedRequest, check_shape, skip_tags
+from atonce.broker.shape import FIXED_BYTES, MalformedRequest, check_shape, entity_walk, skip_tags
 from atonce.errors import InvariantError
 
 _HEADER = Struct(">hhi")
@@ -129,6 +129,24 @@ def flexible_header(api_key: int, version: int) -> bool:
 def _request_reader(api_key: int, version: int) -> tuple[type[Any], Callable[[bytes, int], tuple[Any, int]]]:
     entity = load_request_schema(api_key, version)
     return entity, entity_reader(entity)
+
+
+_loaded: set[tuple[int, int]] = set()
+
+
+def is_loaded(api_key: int, version: int) -> bool:
+    """Whether messages of this API and version can be read and written at once. Unknown ones are not read at all."""
+    return (api_key, version) in _loaded or version not in known_versions(api_key)
+
+
+def load(api_key: int, version: int) -> None:
+    """Import and prepare all that messages of this API and version need: up to 0.1 s, so not where others wait."""
+    entity: Any = _request_reader(api_key, version)[0]
+    entity_walk(entity)
+    _response_codec(api_key, version)
+    reply(api_key, version, {})
+    flexible_header(api_key, version)
+    _loaded.add((api_key, version))
 
 
 def read_request(header: RequestHeader, frame: bytes) -> Any:
@@ -281,7 +299,9 @@ __all__ = (
     "build",
     "encode_body",
     "encode_response",
+    "is_loaded",
     "known_versions",
+    "load",
     "milliseconds",
     "read_header",
     "read_request",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
@@ -18,6 +18,7 @@ from atonce.log.errors import PartitionOffline
 from atonce.log.partition_log import PartitionLog
 from atonce.log.results import AppendOrigin, AppendResult, VerificationGuard
 from atonce.log.storage import Buffer
+from atonce.log.validation import Incoming
 
 _log = logging.getLogger(__name__)
 
@@ -55,9 +56,10 @@ class Partition:
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
+        accepted: Sequence[Incoming] | None = None,
     ) -> AppendResult:
-        """Append, and see to the fsync. Raises `LogError`."""
-        result = self.log.append(buffer, leader_epoch=self.leader_epoch, origin=origin, guard=guard)
+        """Append, and see to the fsync. Raises `LogError`. `accepted`: what was found when the batch was looked at."""
+        result = self.log.append(buffer, leader_epoch=self.leader_epoch, origin=origin, guard=guard, accepted=accepted)
         self._metrics.records_in_bytes += len(buffer)
         self._appended(result)
         return result

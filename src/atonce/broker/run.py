@@ -25,7 +25,7 @@ from atonce.broker.address import (
 )
 from atonce.broker.broker import BrokerState
 from atonce.broker.config import Value
-from atonce.broker.listeners import Listener, parse_listeners
+from atonce.broker.listeners import Listener, Protocol, parse_listeners
 from atonce.broker.metrics import Metrics, serve_metrics
 from atonce.broker.open_files import OpenFiles, raise_limit
 from atonce.broker.server import Limits, Server
@@ -115,13 +115,13 @@ async def _serve(options: Options, listeners: Sequence[Listener], ready: Callabl
         await broker.start()
         backlog = settings.number("socket.listen.backlog.size")
         bound = [await _listen(server, listener, backlog, contexts.get(listener.name)) for listener in listeners]
-        # For those on this machine: the name that was given, unless it stands for every address.
-        here = "localhost" if bound[0].listens_everywhere else bound[0].host
         if options.metrics is not None:
             await _listen_for_metrics(options.metrics, broker)
-        write_address(options.data, here, bound[0].port)
+        # Who finds us by our directory knows no password: a listener that asks for none is his, if there is one.
+        plain = next((one for one in bound if one.protocol is Protocol.PLAINTEXT), bound[0])
+        write_address(options.data, _name_here(plain), plain.port)
         _log.info("listening on %s", ", ".join(str(one) for one in bound))
-        ready(show_address(here, bound[0].port))
+        ready(show_address(_name_here(bound[0]), bound[0].port))
         await stop.wait()
         _log.info("stopping")
     finally:
@@ -132,6 +132,11 @@ async def _serve(options: Options, listeners: Sequence[Listener], ready: Callabl
         broker.stop_waiting()
         await server.stop()
         await broker.stop()
+
+
+def _name_here(listener: Listener) -> str:
+    """For those on this machine: the name that was given, unless it stands for every address."""
+    return "localhost" if listener.listens_everywhere else listener.host
 
 
 async def _listen(server: Server, listener: Listener, backlog: int, tls: ssl.SSLContext | None) -> Listener:

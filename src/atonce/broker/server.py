@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import ssl
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,10 @@ from atonce.broker.tls import TlsListener, listening_sockets
 _SWEEP_S = 1.0
 # A client that has read something within this time is not let go, however full we are.
 _STALLED_S = 1.0
+# Unsent bytes of thousands of connections are added up so often.
+_COUNT_AGAIN_S = 0.05
+# Who goes when an address has too many connections is looked up for many newcomers at once.
+_LOOK_AGAIN_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +86,14 @@ class Server:
         self.routes = routes()
         self._connections: dict[int, Connection] = {}
         self._per_address: Counter[str] = Counter()
+        self._crowds: dict[str, deque[int]] = {}  # by address, which connections go first when it has too many
+        self._looked: dict[str, float] = {}
         self._strangers: dict[int, Connection] = {}  # the oldest first
         self._next_id = 0
         self._held_bytes = 0
         self._waiting: list[Connection] = []
+        self._unsent = 0
+        self._counted_at = self._relieved_at = -math.inf
         self.slow: set[Connection] = set()  # those that do not read their answers as fast as we write them
         broker.response_room = self.response_room
         self._listening: list[asyncio.Server | TlsListener] = []
@@ -131,10 +140,9 @@ class Server:
 
     def admit(self, connection: Connection) -> bool:
         limits = self.limits
-        if (
-            len(self._connections) >= limits.connections
-            or self._per_address[connection.address] >= limits.connections_per_address
-        ):
+        address = connection.address
+        full = self._per_address[address] >= limits.connections_per_address and not self._make_room(address)
+        if full or (len(self._connections) >= limits.connections and not self._make_room(None)):
             self.metrics.refused += 1
             return False
         self._connections[connection.connection_id] = connection
@@ -145,6 +153,28 @@ class Server:
             if len(self._strangers) > limits.strangers:
                 self._drop_a_stranger()
         return True
+
+    def _make_room(self, address: str | None) -> bool:
+        """Let go of the connection that will be missed least, of this address or of the one that has most of them.
+
+        So whoever opens thousands and holds them locks nobody out, not even those who come from the same address.
+        """
+        if address is None:
+            address = self._per_address.most_common(1)[0][0]
+        now = time.monotonic()
+        crowd = self._crowds.get(address)
+        if not crowd and now - self._looked.get(address, -math.inf) >= _LOOK_AGAIN_S:
+            self._looked[address] = now
+            ours = (one for one in self._connections.values() if one.address == address)
+            ranked = sorted((rank, one.connection_id) for one in ours if (rank := one.how_idle(now)) is not None)
+            crowd = self._crowds[address] = deque(number for _, number in ranked)
+        while crowd:
+            unused = self._connections.get(crowd.popleft())
+            if unused is not None and unused.how_idle(now) is not None:
+                unused.turn_out("its address has too many connections, and this one was used least")
+                self.forget(unused)
+                return True
+        return False
 
     def peer(self, listener: Listener) -> Peer:
         """Whom a new connection belongs to, as far as that is known."""
@@ -171,7 +201,8 @@ class Server:
         self._strangers.pop(connection.connection_id, None)
         self._per_address[connection.address] -= 1
         if not self._per_address[connection.address]:
-            del self._per_address[connection.address]
+            for known in (self._per_address, self._crowds, self._looked):
+                known.pop(connection.address, None)
         self.metrics.connections = len(self._connections)
         self.broker.connection_closed(connection.connection_id)
 
@@ -200,14 +231,27 @@ class Server:
 
     def response_room(self) -> int:
         """How much a new answer may hold while slow readers keep us from sending the others."""
-        return self.limits.response_bytes - sum(connection.unsent_bytes for connection in self.slow)
+        now = time.monotonic()
+        if now - self._counted_at >= _COUNT_AGAIN_S:
+            self._counted_at, self._unsent = now, sum(connection.unsent_bytes for connection in self.slow)
+        return self.limits.response_bytes - self._unsent
+
+    def unsent_more(self, size: int) -> None:
+        """An answer was written that its client has not read yet; counted by the next look, and until then here."""
+        self._unsent += size
 
     def relieve(self) -> None:
         """Unsent answers hold too much: those who have read nothing for the longest time are let go."""
         now = time.monotonic()
-        left = sorted(self.slow, key=lambda connection: -connection.stalled_s(now))
-        while left and self.response_room() < 0 and left[0].stalled_s(now) >= _STALLED_S:
-            connection = left.pop(0)
+        if now - self._relieved_at < _COUNT_AGAIN_S:
+            return
+        self._relieved_at = now
+        over = -self.response_room()
+        stalled = ((one.stalled_s(now), one.connection_id, one) for one in self.slow if one.unsent_bytes)
+        for since_s, _, connection in sorted(stalled, reverse=True):
+            if over <= 0 or since_s < _STALLED_S:
+                break
+            over -= connection.unsent_bytes
             self.slow.discard(connection)
             connection.give_up()
 

@@ -28,7 +28,7 @@ from atonce.errors import AtOnceError, CorruptLogError
 from atonce.log.partition_log import PartitionLog
 from atonce.log.storage import DiskStorage
 
-_LIST = "topics.json"
+TOPIC_LIST = "topics.json"
 _LOGS = "logs"
 _RUBBISH = "deleted"
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -87,6 +87,19 @@ def check_topic_name(name: str) -> None:
         )
 
 
+def read_list(path: Path) -> dict[str, Any]:
+    """What `topics.json` says; CorruptLogError if it cannot be read."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        if content["format"] != _FORMAT:
+            raise CorruptLogError(f"{path} has format {content['format']}; this version reads {_FORMAT}")
+        for entry in content["topics"]:
+            check_topic_name(entry["name"])
+    except (ValueError, KeyError, TypeError, TopicRefused) as error:
+        raise CorruptLogError(f"{path} cannot be read: {error}. Put it back from a copy.") from error
+    return content
+
+
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic to be made; its settings have been checked."""
@@ -119,7 +132,7 @@ class Topics:
 
     def load(self) -> None:
         """Read the list, remove rubbish, open every log. Raises CorruptLogError if a listed log is not there."""
-        path = self._root / _LIST
+        path = self._root / TOPIC_LIST
         known = self._storage.list(_LOGS)
         if not path.exists():
             if known:
@@ -131,11 +144,11 @@ class Topics:
             self._storage.make_directory(_LOGS)
             self._save_list()
             return
-        content = self._read_list(path)
+        content = read_list(path)
         self.cluster_id = content["cluster_id"]
         self._settings.dynamic.update(content.get("broker_settings", {}))
         wanted = {
-            _directory(entry["name"], index) for entry in content["topics"] for index in range(entry["partitions"])
+            log_directory(entry["name"], index) for entry in content["topics"] for index in range(entry["partitions"])
         }
         for name in known:
             if f"{_LOGS}/{name}" not in wanted:
@@ -144,7 +157,7 @@ class Topics:
         for entry in content["topics"]:
             topic = Topic(entry["name"], UUID(entry["id"]), dict(entry["settings"]))
             for index in range(entry["partitions"]):
-                directory = _directory(topic.name, index)
+                directory = log_directory(topic.name, index)
                 if not self._storage.exists(directory):
                     raise CorruptLogError(
                         f"{self._root / directory} is missing, but {path} lists {topic.name} with "
@@ -153,17 +166,6 @@ class Topics:
                 log = self._open_log(topic.name, directory, topic.overrides)
                 topic.partitions.append(self._make_partition(topic.name, index, log))
             self._publish(topic)
-
-    def _read_list(self, path: Path) -> dict[str, Any]:
-        try:
-            content: dict[str, Any] = json.loads(path.read_bytes())
-            if content["format"] != _FORMAT:
-                raise CorruptLogError(f"{path} has format {content['format']}; this version reads {_FORMAT}")
-            for entry in content["topics"]:
-                check_topic_name(entry["name"])
-        except (ValueError, KeyError, TypeError, TopicRefused) as error:
-            raise CorruptLogError(f"{path} cannot be read: {error}. Put it back from a copy.") from error
-        return content
 
     def close(self) -> None:
         for topic in self._by_name.values():
@@ -274,10 +276,18 @@ class Topics:
             self._publish(topic)
             done[topic.name] = topic
 
-    async def add_partitions(self, topic: Topic, count: int) -> None:
+    async def add_partitions(self, topic: Topic, until: int) -> None:
+        """Grow to so many; another request may have done so while this one waited."""
         async with self._changes:
-            self.check_room(count)
+            self._check_there(topic)
             have = len(topic.partitions)
+            count = until - have
+            if count <= 0:
+                raise TopicRefused(
+                    ErrorCode.invalid_partitions,
+                    f"The topic {topic.name} currently has {have} partition(s); {until} would not be an increase.",
+                )
+            self.check_room(count)
             (logs,) = await self._in_thread(self._open_new, [(topic, have, count)])
             more = [self._make_partition(topic.name, have + i, log) for i, log in enumerate(logs)]
             grown = Topic(topic.name, topic.topic_id, topic.overrides, [*topic.partitions, *more])
@@ -319,13 +329,48 @@ class Topics:
                     await partition.settle()
         await self._in_thread(self._discard, [partition for topic in going for partition in topic.partitions])
 
-    async def alter(self, topic: Topic, overrides: Mapping[str, str | None]) -> None:
-        """Replace a topic's own settings."""
-        checked = checked_topic_settings(overrides)
-        async with self._changes:
-            altered = Topic(topic.name, topic.topic_id, checked, topic.partitions)
-            await self._in_thread(self._save_list, [altered])
-            topic.overrides = checked
+    async def alter_many(
+        self, wanted: Sequence[tuple[Topic, Callable[[], Mapping[str, str | None]]]]
+    ) -> list[AtOnceError | OSError | None]:
+        """Replace topics' own settings by what each function says when its turn has come; None, or why it was not done.
+
+        Many at once share the cost of the list. A topic that is named twice sees its own first change.
+        """
+        done: list[AtOnceError | OSError | None] = []
+        while len(done) < len(wanted):
+            async with self._changes:
+                done += await self._alter_some(wanted[len(done) : len(done) + _AT_ONCE])
+        return done
+
+    async def _alter_some(
+        self, wanted: Sequence[tuple[Topic, Callable[[], Mapping[str, str | None]]]]
+    ) -> list[AtOnceError | OSError | None]:
+        done: list[AtOnceError | OSError | None] = []
+        altered: dict[str, Topic] = {}
+        for topic, values in wanted:
+            if topic.name in altered:
+                break  # what it is then depends on this change, which must be in force first
+            try:
+                self._check_there(topic)
+                altered[topic.name] = Topic(
+                    topic.name, topic.topic_id, checked_topic_settings(values()), topic.partitions
+                )
+                done.append(None)
+            except AtOnceError as error:
+                done.append(error)
+        if altered:
+            try:
+                await self._in_thread(self._save_list, list(altered.values()))
+            except OSError as error:
+                return [one or error for one in done]
+            for name, changed in altered.items():
+                self._by_name[name].overrides = changed.overrides
+        return done
+
+    def _check_there(self, topic: Topic) -> None:
+        """It may have been deleted while its change waited: put on the list again, it would be missing at a start."""
+        if self._by_id.get(topic.topic_id) is not topic:
+            raise TopicRefused(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
 
     async def keep_broker_settings(self, values: Mapping[str, Any]) -> None:
         """Make the broker's dynamic settings durable, then put them in force."""
@@ -356,7 +401,7 @@ class Topics:
 
     def _open_new(self, wanted: Sequence[tuple[Topic, int, int]]) -> list[list[PartitionLog]]:
         """The new logs of each topic: from which index on, and how many."""
-        directories = [[_directory(t.name, index) for index in range(at, at + count)] for t, at, count in wanted]
+        directories = [[log_directory(t.name, index) for index in range(at, at + count)] for t, at, count in wanted]
         many = sum(len(ours) for ours in directories) > _FEW
         made: list[list[PartitionLog]] = []
         try:
@@ -415,7 +460,7 @@ class Topics:
 
     def _write_list(self, content: bytes) -> None:
         """Whole or not at all, whatever happens in between."""
-        path = self._root / _LIST
+        path = self._root / TOPIC_LIST
         fresh = path.with_suffix(".new")
         with fresh.open("wb") as file:
             file.write(content)
@@ -430,5 +475,5 @@ def _flat(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _directory(topic: str, index: int) -> str:
+def log_directory(topic: str, index: int) -> str:
     return f"{_LOGS}/{topic}-{index}"

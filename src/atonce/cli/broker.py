@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from atonce.errors import EXIT_FAILED
+
 
 def register(app: typer.Typer) -> None:
     app.command("broker")(broker)
@@ -37,6 +39,13 @@ def broker(
         bool,
         typer.Option("--insecure", help="Allow an address that other machines can reach without TLS and a login."),
     ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Start nothing: show what in --data cannot be read, and what would be taken out."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --repair: do it. The files as they were are kept.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, on standard error.")] = False,
 ) -> None:
     """Run a broker that speaks Kafka's protocol, in one process, with its data in a directory.
@@ -52,6 +61,8 @@ def broker(
       atonce broker --data .atonce/broker --set log.retention.hours=24
 
       atonce broker --data /var/lib/atonce --secure
+
+      atonce broker --data /var/lib/atonce --repair
     """
     import logging
 
@@ -62,6 +73,9 @@ def broker(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    if repair:
+        _repair(data, do_it=yes)
+        return
     given = {
         name: from_command_line(f"--set {name}", value, secret="password" in name)
         for name, value in parse_assignments(settings or ()).items()
@@ -85,3 +99,17 @@ def broker(
         print(f"# For Kafka's Java tools: --command-config {secured.folder / 'client.properties'}", flush=True)
 
     run(options, ready)
+
+
+def _repair(data: Path, *, do_it: bool) -> None:
+    from atonce.broker.repair import repair_data
+
+    found, kept = repair_data(data, do_it=do_it)
+    print("\n".join(found.lines()))
+    if kept is not None:
+        print(f"Done. The files as they were are in {kept}; start the broker again.")
+    elif found.is_needed:
+        print("Nothing was changed. A copy of the directory may hold more; otherwise add --yes.")
+        raise typer.Exit(EXIT_FAILED)
+    else:
+        print("Nothing has to be repaired.")

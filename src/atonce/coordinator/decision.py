@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
@@ -42,6 +42,7 @@ class JournalRecord:
 
     key: bytes
     value: bytes | None
+    offset: int = field(default=-1, compare=False)  # where it was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class JournalBatch:
     records: tuple[JournalRecord, ...]
     producer: ProducerIdAndEpoch | None = None
     marker: bool | None = None
+    offset: int = -1
+    unreadable: str | None = None  # why its records, which are left out, cannot be read
 
 
 class Journal(Protocol):

@@ -26,11 +26,16 @@ IOV_MAX = 512
 
 
 def append(
-    state: LogState, buffer: Buffer, leader_epoch: int, origin: AppendOrigin, guard: VerificationGuard | None
+    state: LogState,
+    buffer: Buffer,
+    leader_epoch: int,
+    origin: AppendOrigin,
+    guard: VerificationGuard | None,
+    accepted: Sequence[Incoming] | None,
 ) -> AppendResult:
     """See PartitionLog.append."""
     now_ms = state.clock()
-    incoming = accept(buffer, state.config, origin, now_ms)
+    incoming = accept(buffer, state.config, origin, now_ms) if accepted is None else accepted
     with state.lock:
         state.check_online()
         offset = base_offset = state.log_end_offset

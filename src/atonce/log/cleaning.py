@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from atonce.log.producer_state import NO_OFFSET, ProducerEntry
 from atonce.log.results import AbortedTxn
-from atonce.records.batch import COMPRESSION_MASK, BatchHeader, assemble, attributes
-from atonce.records.compression import compress
+from atonce.records.batch import COMPRESSION_MASK, BatchHeader, InvalidBatch, assemble, attributes
+from atonce.records.compression import DecompressionFailed, compress
 from atonce.records.record import Record, decode_record, decompressed, encode_record, read_marker, record_bounds
 
 
@@ -81,6 +81,7 @@ class Cleaner:
     producers: dict[int, ProducerEntry]
     now_ms: int
     delete_retention_ms: int
+    most_bytes: int  # that may come out of a batch; what becomes more stays as it is
 
     def clean(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
         """The batch as it stays in the log: itself, a smaller one, or None."""
@@ -97,10 +98,13 @@ class Cleaner:
             return self._emptied(header)
         if header.record_count == 0:
             return self._emptied(header)
-        return self._filtered(header, batch, past_horizon)
+        try:
+            return self._filtered(header, batch, past_horizon)
+        except (InvalidBatch, DecompressionFailed):
+            return batch  # nobody can tell what is in it: nothing of it may be lost
 
     def _filtered(self, header: BatchHeader, batch: memoryview, past_horizon: bool) -> bytes | memoryview | None:
-        body = decompressed(batch, header)
+        body = decompressed(batch, header, limit=self.most_bytes)
         kept: list[tuple[int, int, Record]] = []
         tombstones = False
         for start, end in record_bounds(body, header.record_count):

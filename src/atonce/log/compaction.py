@@ -17,7 +17,9 @@ from atonce.log.replay import rebuilt_indexes
 from atonce.log.results import AbortedTxn
 from atonce.log.segment import MAX_RELATIVE_OFFSET, BadBatch, Segment
 from atonce.log.state import LogState
-from atonce.records.batch import read_header
+from atonce.log.validation import most_unpacked
+from atonce.records.batch import InvalidBatch, read_header
+from atonce.records.compression import DecompressionFailed
 from atonce.records.record import iter_records
 
 logger = logging.getLogger(__name__)
@@ -35,12 +37,13 @@ def compact(state: LogState, *, force: bool) -> bool:
             first_dirty = max(state.cleaned_offset, state.log_start_offset)
         aborted = [txn for segment in state.segments for txn in segment.loaded_indexes().aborted]
         cleaner = Cleaner(
-            _newest_offsets(segments, first_dirty, aborted),
+            _newest_offsets(segments, first_dirty, aborted, most_unpacked(state.config)),
             segments[-1].end_offset,
             TransactionsSeen.of(aborted),
             producers,
             state.clock(),
             state.config.delete_retention_ms,
+            most_unpacked(state.config),
         )
         try:
             cleaned = [_clean_group(state, cleaner, group) for group in _groups(segments, state.config.segment_bytes)]
@@ -82,8 +85,10 @@ def _worth_it(state: LogState, segments: list[Segment], force: bool) -> bool:
     return dirty > 0 and dirty / total >= state.config.min_cleanable_dirty_ratio
 
 
-def _newest_offsets(segments: list[Segment], first_dirty: int, aborted: list[AbortedTxn]) -> dict[bytes, int]:
-    """Of every key in the dirty part, its newest offset; aborted records do not count."""
+def _newest_offsets(
+    segments: list[Segment], first_dirty: int, aborted: list[AbortedTxn], most_bytes: int
+) -> dict[bytes, int]:
+    """Of every key in the dirty part, its newest offset; aborted records do not count, nor what cannot be unpacked."""
     newest: dict[bytes, int] = {}
     transactions = TransactionsSeen.of(aborted)
     for segment in segments:
@@ -91,9 +96,13 @@ def _newest_offsets(segments: list[Segment], first_dirty: int, aborted: list[Abo
             if header.is_control:
                 transactions.is_marker_of_nothing(header, memoryview(segment.read_batch(position, header)))
             elif not transactions.is_aborted(header) and header.last_offset >= first_dirty and header.record_count:
-                for record in iter_records(segment.read_batch(position, header)):
-                    if record.key is not None and record.offset >= first_dirty:
-                        newest[record.key] = record.offset
+                batch = segment.read_batch(position, header)
+                try:
+                    found = {record.key: record.offset for record in iter_records(batch, limit=most_bytes)}
+                except (InvalidBatch, DecompressionFailed) as error:
+                    logger.warning("%s at offset %d stays as it is: %s", segment.file.path, header.base_offset, error)
+                    continue
+                newest.update((key, at) for key, at in found.items() if key is not None and at >= first_dirty)
     return newest
 
 

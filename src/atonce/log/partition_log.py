@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from atonce.log import appending, compaction, flushing, reading, retention
+from atonce.log import appending, compaction, flushing, reading, retention, validation
 from atonce.log.config import LogConfig
 from atonce.log.recovery import open_log, prepare_log
 from atonce.log.results import (
@@ -31,6 +31,7 @@ from atonce.log.results import (
 )
 from atonce.log.state import Clock, LogState
 from atonce.log.storage import Buffer, Storage
+from atonce.log.validation import Incoming
 
 
 class PartitionLog:
@@ -64,15 +65,26 @@ class PartitionLog:
         leader_epoch: int = 0,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
+        accepted: Sequence[Incoming] | None = None,
     ) -> AppendResult:
         """Append the batches in `buffer` (a client's: exactly one). All of it or nothing.
+
+        `accepted` is what `accept` or `accept_quickly` has said of the same buffer.
 
         A transactional client batch that would begin a transaction needs the guard from `start_verification`
         (else InvalidTxnState). Origin COORDINATOR (offset commits, journals) skips that and sequence checks.
         """
-        result = appending.append(self._state, buffer, leader_epoch, origin, guard)
+        result = appending.append(self._state, buffer, leader_epoch, origin, guard, accepted)
         self._after_append()
         return result
+
+    def accept(self, buffer: Buffer) -> Sequence[Incoming]:
+        """Look at a client's batch before it is appended; from any thread. Raises what `append` would."""
+        return validation.accept(buffer, self._state.config, AppendOrigin.CLIENT, self._state.clock())
+
+    def accept_quickly(self, buffer: Buffer) -> Sequence[Incoming] | None:
+        """The same for a small compressed batch, None if too much comes out of it to be looked at right here."""
+        return validation.accept_quickly(buffer, self._state.config, self._state.clock())
 
     def append_marker(
         self,

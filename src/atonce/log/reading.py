@@ -10,7 +10,9 @@ from atonce.log.recovery_point import RecoveryPoint
 from atonce.log.results import FileSlice, Isolation, ReadResult, TimestampOffset
 from atonce.log.segment import Segment
 from atonce.log.state import LogState
-from atonce.records.batch import BatchHeader
+from atonce.log.validation import most_unpacked
+from atonce.records.batch import BatchHeader, InvalidBatch
+from atonce.records.compression import DecompressionFailed
 from atonce.records.record import Record, iter_records
 
 
@@ -40,6 +42,8 @@ def read(
     slices: tuple[FileSlice, ...] = ()
     aborted: tuple[tuple[int, int], ...] = ()
     found = _find(segments, offset) if offset < upper else None
+    if found is not None:
+        _check_place(segments[found[0]], found[1], found[2], offset, state.cleaned_offset)
     if found is not None and found[2].base_offset < upper:
         index, position, header = found
         segment = segments[index]
@@ -73,7 +77,7 @@ def offset_for_timestamp(state: LogState, timestamp_ms: int) -> TimestampOffset 
         floor = segment.base_offset + segment.loaded_indexes().floor_offset(timestamp_ms)
         for position, header in _batches_from(segment, max(floor, start)):
             if header.max_timestamp >= timestamp_ms and header.last_offset >= start:
-                for record in _records(segment, position, header):
+                for record in _records(state, segment, position, header):
                     if record.timestamp_ms >= timestamp_ms and record.offset >= start:
                         return TimestampOffset(record.timestamp_ms, record.offset, state.epochs.epoch_of(record.offset))
     return None
@@ -89,7 +93,7 @@ def max_timestamp(state: LogState) -> TimestampOffset | None:
         return None
     for position, header in _batches_from(best, best.base_offset + best.loaded_indexes().max_timestamp_offset):
         if header.max_timestamp == best.max_timestamp:
-            for record in _records(best, position, header):
+            for record in _records(state, best, position, header):
                 if record.timestamp_ms == best.max_timestamp and record.offset >= start:
                     return TimestampOffset(record.timestamp_ms, record.offset, state.epochs.epoch_of(record.offset))
     return None
@@ -104,6 +108,12 @@ def _find(segments: Sequence[Segment], offset: int) -> tuple[int, int, BatchHead
             return index, *found
         index += 1
     return None
+
+
+def _check_place(segment: Segment, position: int, header: BatchHeader, offset: int, cleaned_offset: int) -> None:
+    """No checksum covers a base offset: where nothing was cleaned, the batch that is found holds the offset."""
+    if header.base_offset > max(offset, segment.base_offset) and segment.base_offset >= cleaned_offset:
+        raise segment.damaged(position, f"a batch at offset {header.base_offset} where {offset} comes next")
 
 
 def _end_position(segment: Segment, upper: int, end: RecoveryPoint, flushed: RecoveryPoint) -> int:
@@ -152,5 +162,10 @@ def _batches_from(segment: Segment, offset: int) -> Iterator[tuple[int, BatchHea
     return segment.walk(found[0]) if found is not None else iter(())
 
 
-def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
-    return iter_records(segment.read_batch(position, header)) if header.record_count else iter(())
+def _records(state: LogState, segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
+    """One by one; what cannot be unpacked counts as one record with the batch's time, at its first offset."""
+    if header.record_count:
+        try:
+            yield from iter_records(segment.read_batch(position, header), limit=most_unpacked(state.config))
+        except (InvalidBatch, DecompressionFailed):
+            yield Record(header.base_offset, header.max_timestamp, None, None, ())

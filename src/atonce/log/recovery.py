@@ -341,7 +341,8 @@ class _Recovery:
     def _corrupt(self, path: str, position: int, reason: str) -> CorruptLogError:
         return CorruptLogError(
             f"{path}: damaged at position {position}: {reason}. This lies below what was acknowledged, so the log is "
-            f"not opened and nothing is cut; restore the file from a copy, or delete the topic"
+            f"not opened and nothing is cut; restore the file from a copy, or see what "
+            f"`atonce broker --data … --repair` would take out"
         )
 
 

@@ -159,6 +159,14 @@ class DiskFile:
         finally:
             handle.descriptors.release(handle)
 
+    def is_at(self, full: str) -> bool:
+        """Whether this file still stands there: its directory may have been removed, and made again, by others."""
+        try:
+            status = os.stat(full)
+        except FileNotFoundError:
+            return False
+        return (status.st_dev, status.st_ino) == self._handle.identity
+
     def moved(self, full: str, path: str) -> None:
         self._handle.path, self._path = full, path
 
@@ -183,9 +191,9 @@ class DiskStorage:
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         with self._lock:
             known = self._files.get(path)
-            if known is not None and (create or self.exists(path)):
-                return known
             full = self._full(path)
+            if known is not None and known.is_at(full):
+                return known
             handle = self._descriptors.create(full, _MODE) if create else self._descriptors.find(full)
             made = DiskFile(handle, path)
             self._files[path] = made

@@ -33,12 +33,15 @@ from atonce.records.batch import (
     split,
     verify,
 )
-from atonce.records.compression import Compression, DecompressionFailed, compress
+from atonce.records.compression import Compression, DecompressionFailed, TooMuchComesOut, compress
 from atonce.records.record import decompressed
 from atonce.records.walk import PROBLEMS, Walked, walk
 
 PLACE_SIZE = 16
 _LEAST_LIMIT_BYTES = 32 * 1024 * 1024
+# So much may come out of a compressed batch where it arrives: a third of a millisecond.
+_PATIENCE_BYTES = 1024 * 1024
+_FLAGS_AT = 22
 
 
 class Incoming(NamedTuple):
@@ -51,8 +54,30 @@ class Incoming(NamedTuple):
         return (placed(self.header, base_offset, leader_epoch), *self.rest)
 
 
-def accept(buffer: Buffer, config: LogConfig, origin: AppendOrigin, now_ms: int) -> list[Incoming]:
-    """The batches in the buffer, checked and ready to be placed; a LogError says what is wrong with them."""
+class TakesLonger(Exception):
+    """More comes out of a batch than is looked at while others wait."""
+
+
+def accept_quickly(buffer: Buffer, config: LogConfig, now_ms: int) -> list[Incoming] | None:
+    """As `accept`, for a client's small compressed batch; None if so much comes out of it that it takes longer."""
+    try:
+        return accept(buffer, config, AppendOrigin.CLIENT, now_ms, patience_bytes=_PATIENCE_BYTES)
+    except TakesLonger:
+        return None
+
+
+def is_compressed(buffer: Buffer) -> bool:
+    """By the flags of the first batch; what is too short for a batch is not."""
+    return len(buffer) > _FLAGS_AT and bool(buffer[_FLAGS_AT] & COMPRESSION_MASK)
+
+
+def accept(
+    buffer: Buffer, config: LogConfig, origin: AppendOrigin, now_ms: int, *, patience_bytes: int | None = None
+) -> list[Incoming]:
+    """The batches in the buffer, checked and ready to be placed; a LogError says what is wrong with them.
+
+    Raises TakesLonger when more than `patience_bytes` come out of a compressed batch.
+    """
     try:
         first = read_header(buffer)
         found = [(0, first)] if first.size == len(buffer) else split(buffer)
@@ -66,11 +91,19 @@ def accept(buffer: Buffer, config: LogConfig, origin: AppendOrigin, now_ms: int)
         raise RecordListTooLarge(f"{len(buffer)} bytes in one append; segment.bytes is {config.segment_bytes}")
     if origin is AppendOrigin.CLIENT and len(found) != 1:
         raise InvalidRecord(f"{len(found)} batches for one partition in a Produce request; exactly one is allowed")
-    return [_accept_batch(buffer, position, header, config, origin, now_ms) for position, header in found]
+    return [
+        _accept_batch(buffer, position, header, config, origin, now_ms, patience_bytes) for position, header in found
+    ]
 
 
 def _accept_batch(
-    buffer: Buffer, position: int, header: BatchHeader, config: LogConfig, origin: AppendOrigin, now_ms: int
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    config: LogConfig,
+    origin: AppendOrigin,
+    now_ms: int,
+    patience_bytes: int | None,
 ) -> Incoming:
     _check_size(header, config)
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
@@ -81,7 +114,7 @@ def _accept_batch(
     view = memoryview(buffer)[position : position + header.size]
     if origin is AppendOrigin.CLIENT:
         _check_client(header, config)
-        walked = _walk_records(header, view, config)
+        walked = _walk_records(header, view, config, patience_bytes)
         if not config.log_append_time:
             _check_timestamps(walked, config, now_ms)
             if walked.most_timestamp != header.max_timestamp:
@@ -125,9 +158,14 @@ def _check_client(header: BatchHeader, config: LogConfig) -> None:
         raise InvalidRecord("a transactional or numbered batch without a producer id")
 
 
-def _walk_records(header: BatchHeader, batch: memoryview, config: LogConfig) -> Walked:
+def _walk_records(header: BatchHeader, batch: memoryview, config: LogConfig, patience_bytes: int | None) -> Walked:
+    most = most_unpacked(config)
     try:
-        records = decompressed(batch, header, limit=_most_bytes(config))
+        records = decompressed(batch, header, limit=most if patience_bytes is None else min(most, patience_bytes))
+    except TooMuchComesOut as error:
+        if patience_bytes is not None and patience_bytes < most:
+            raise TakesLonger from None
+        raise InvalidRecord(f"append refused: {error}") from error
     except (InvalidBatch, DecompressionFailed) as error:
         raise InvalidRecord(f"append refused: {error}") from error
     walked = walk(records, header.record_count, header.base_timestamp)
@@ -141,7 +179,7 @@ def _walk_records(header: BatchHeader, batch: memoryview, config: LogConfig) -> 
     return walked
 
 
-def _most_bytes(config: LogConfig) -> int:
+def most_unpacked(config: LogConfig) -> int:
     """What may come out of a compressed batch: thirty-two times the largest one, which no real data reaches."""
     return max(_LEAST_LIMIT_BYTES, 32 * config.max_message_bytes)
 
@@ -168,7 +206,7 @@ def _recompressed(
 ) -> tuple[BatchHeader, memoryview]:
     """The topic's `compression.type` is not the producer's: the same records, packed otherwise."""
     try:
-        records = decompressed(batch, header, limit=_most_bytes(config))
+        records = decompressed(batch, header, limit=most_unpacked(config))
     except DecompressionFailed as error:
         raise InvalidRecord(f"append refused: {error}") from error
     changed = header._replace(attributes=(header.attributes & ~COMPRESSION_MASK) | int(wanted))

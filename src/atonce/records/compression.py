@@ -50,6 +50,10 @@ class DecompressionFailed(AtOnceError):
     """The bytes are not what their codec says, or more comes out of them than is allowed."""
 
 
+class TooMuchComesOut(DecompressionFailed):
+    """More comes out than is allowed."""
+
+
 def compress(codec: Compression, data: Buffer) -> bytes:
     """As Kafka's own producer frames it."""
     match codec:
@@ -136,5 +140,5 @@ def _snappy_block(block: memoryview, room: int, limit: int) -> bytes:
         raise DecompressionFailed(f"{len(block)} bytes are not snappy: {error}") from error
 
 
-def _too_large(codec: Compression, limit: int) -> DecompressionFailed:
-    return DecompressionFailed(f"more than the {limit} allowed bytes come out of a {codec.name.lower()} batch")
+def _too_large(codec: Compression, limit: int) -> TooMuchComesOut:
+    return TooMuchComesOut(f"more than the {limit} allowed bytes come out of a {codec.name.lower()} batch")

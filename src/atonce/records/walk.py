@@ -1,26 +1,25 @@
-"""A producer's records looked at before they are stored, compiled: nothing in them is believed, nothing is copied.
+"""A producer's records looked at before they are stored: nothing in them is believed, nothing is copied.
 
 A batch with the right checksum may still lie: about how many records it holds, how long they are, when they were made.
-Consumers would stick on it for ever, so it is refused as Kafka refuses it.
+Consumers would stick on it for ever, so it is refused as Kafka refuses it. A broker that lives for a short test must
+not wait for a compiler, so the first few small batches are looked at in plain Python; meanwhile the compiled walk is
+loaded beside it.
 """
 
 from __future__ import annotations
 
+import importlib
+import threading
 from typing import Any, NamedTuple
 
-import numpy as np
-from numba import int64, njit, types
+from atonce.records.problems import BAD_HEADER, BAD_OFFSET, BAD_RECORD, LEFT_OVER, OK, PROBLEMS
 
-from atonce.records.memory import BYTES_IN, address, read_varint
+__all__ = ["PROBLEMS", "Walked", "walk"]
 
-OK, BAD_RECORD, BAD_OFFSET, BAD_HEADER, LEFT_OVER = range(5)
-PROBLEMS = {
-    BAD_RECORD: "the lengths of its records do not add up",
-    BAD_OFFSET: "the offsets of its records do not follow each other",
-    BAD_HEADER: "a header of a record is not whole",
-    LEFT_OVER: "bytes are left after the last of its records",
-}
-
+PLAIN_BYTES = 4096
+"""Up to here a batch is looked at in plain Python, in less than a millisecond, as long as nothing faster is there."""
+PLAIN_BATCHES = 16
+"""A broker that gets more than these is worth a compiler."""
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
@@ -34,51 +33,98 @@ class Walked(NamedTuple):
     most_timestamp: int
 
 
-@njit(types.UniTuple(int64, 5)(BYTES_IN, int64, int64), cache=True, nogil=True)
-def _walk(data: Any, count: Any, base_timestamp: Any) -> Any:
-    at = address(data)
-    end = at + len(data)
-    null_keys, least, most = 0, _MOST, _LEAST
-    for number in range(count):
-        length, at = read_varint(at, end)
-        if at < 0 or length < 1 or length > end - at:
-            return BAD_RECORD, number, null_keys, least, most
-        record_end = at + length
-        time_delta, at = read_varint(at + 1, record_end)
-        if at < 0:
-            return BAD_RECORD, number, null_keys, least, most
-        offset_delta, at = read_varint(at, record_end)
-        if at < 0:
-            return BAD_RECORD, number, null_keys, least, most
-        if offset_delta != number:
-            return BAD_OFFSET, number, null_keys, least, most
-        key_size, at = read_varint(at, record_end)
-        if at < 0 or key_size > record_end - at:
-            return BAD_RECORD, number, null_keys, least, most
-        null_keys += key_size < 0
-        value_size, at = read_varint(at + max(key_size, 0), record_end)
-        if at < 0 or value_size > record_end - at:
-            return BAD_RECORD, number, null_keys, least, most
-        headers, at = read_varint(at + max(value_size, 0), record_end)
-        if at < 0 or headers < 0 or headers > record_end - at:
-            return BAD_HEADER, number, null_keys, least, most
-        for _ in range(headers):
-            size, at = read_varint(at, record_end)
-            if at < 0 or size < 0 or size > record_end - at:
-                return BAD_HEADER, number, null_keys, least, most
-            size, at = read_varint(at + size, record_end)
-            if at < 0 or size > record_end - at:
-                return BAD_HEADER, number, null_keys, least, most
-            at += max(size, 0)
-        if at != record_end:
-            return BAD_RECORD, number, null_keys, least, most
-        moment = base_timestamp + time_delta
-        least, most = min(least, moment), max(most, moment)
-    return (OK if at == end else LEFT_OVER), count, null_keys, least, most
+class _Compiled:
+    """Loaded by the first large batch, or in a thread once there were many small ones."""
+
+    def __init__(self) -> None:
+        self.walk: Any = None
+        self._small = 0
+
+    def load(self) -> None:
+        self.walk = importlib.import_module("atonce.records.walk_compiled").walk
+
+    def one_more_small_one(self) -> None:
+        self._small += 1
+        if self._small == PLAIN_BATCHES:
+            threading.Thread(target=self.load, name="atonce-walk", daemon=True).start()
+
+
+_compiled = _Compiled()
 
 
 def walk(records: bytes | bytearray | memoryview, count: int, base_timestamp: int) -> Walked:
     """The uncompressed records of a batch that says it has `count` of them."""
-    data = np.frombuffer(records, np.uint8)
-    data.flags.writeable = False
-    return Walked(*_walk(data, count, base_timestamp))
+    if _compiled.walk is None:
+        if len(records) <= PLAIN_BYTES:
+            _compiled.one_more_small_one()
+            return plain_walk(records, count, base_timestamp)
+        _compiled.load()
+    return Walked(*_compiled.walk(records, count, base_timestamp))
+
+
+def plain_walk(records: bytes | bytearray | memoryview, count: int, base_timestamp: int) -> Walked:
+    """The same, step by step, as `walk_compiled` does it."""
+    data, at, end = memoryview(records), 0, len(records)
+    null_keys, least, most = 0, _MOST, _LEAST
+    for number in range(count):
+        length, at = _varint(data, at, end)
+        if at < 0 or length < 1 or length > end - at:
+            return Walked(BAD_RECORD, number, null_keys, least, most)
+        record_end = at + length
+        time_delta, at = _varint(data, at + 1, record_end)
+        offset_delta, at = _varint(data, at, record_end) if at >= 0 else (0, -1)
+        if at < 0:
+            return Walked(BAD_RECORD, number, null_keys, least, most)
+        if offset_delta != number:
+            return Walked(BAD_OFFSET, number, null_keys, least, most)
+        key_size, at = _varint(data, at, record_end)
+        if at < 0 or key_size > record_end - at:
+            return Walked(BAD_RECORD, number, null_keys, least, most)
+        null_keys += key_size < 0
+        value_size, at = _varint(data, at + max(key_size, 0), record_end)
+        if at < 0 or value_size > record_end - at:
+            return Walked(BAD_RECORD, number, null_keys, least, most)
+        at = _headers(data, at + max(value_size, 0), record_end)
+        if at < 0:
+            return Walked(BAD_HEADER, number, null_keys, least, most)
+        if at != record_end:
+            return Walked(BAD_RECORD, number, null_keys, least, most)
+        moment = _signed(base_timestamp + time_delta)
+        least, most = min(least, moment), max(most, moment)
+    return Walked(OK if at == end else LEFT_OVER, count, null_keys, least, most)
+
+
+def _headers(data: memoryview, at: int, end: int) -> int:
+    """Where they end; -1 when one is not whole."""
+    count, at = _varint(data, at, end)
+    if at < 0 or count < 0 or count > end - at:
+        return -1
+    for _ in range(count):
+        size, at = _varint(data, at, end)
+        if at < 0 or size < 0 or size > end - at:
+            return -1
+        size, at = _varint(data, at + size, end)
+        if at < 0 or size > end - at:
+            return -1
+        at += max(size, 0)
+    return at
+
+
+def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
+    """(value, next position); the position is -1 when the bytes end too early or the number is too long."""
+    folded = shift = 0
+    while True:
+        if at >= end or shift > 63:
+            return 0, -1
+        byte = data[at]
+        at += 1
+        folded |= (byte & 127) << shift
+        shift += 7
+        if byte <= 127:
+            folded &= 2**64 - 1
+            return (folded >> 1) ^ -(folded & 1), at
+
+
+def _signed(number: int) -> int:
+    """As 64 bits hold it."""
+    return (number + 2**63) % 2**64 - 2**63

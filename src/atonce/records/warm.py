@@ -11,7 +11,7 @@ COMPILED = (
     "atonce.records.columns",
     "atonce.records.partitioner",
     "atonce.records.encode",
-    "atonce.records.walk",
+    "atonce.records.walk_compiled",
 )
 
 

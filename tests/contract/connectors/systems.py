@@ -78,6 +78,44 @@ class SqliteSystem:
             return sorted(row[0] for row in connection.execute(f"SELECT id FROM {name}"))
 
 
+@dataclass(frozen=True, slots=True)
+class DuckSystem:
+    file: Path
+
+    def sink(self, name: str) -> Any:
+        return atonce.DuckDB(self.file, table=name)
+
+    def rows(self, df: Any) -> Any:
+        return df.selectExpr("id", "concat('body ', id) AS value")
+
+    def ids(self, name: str) -> list[int]:
+        import duckdb
+
+        with duckdb.connect(str(self.file)) as connection:
+            if not connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", (name,)).fetchall():
+                return []
+            return sorted(row[0] for row in connection.execute(f"SELECT id FROM {name}").fetchall())
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSystem:
+    folder: Path
+
+    def sink(self, name: str) -> Any:
+        return atonce.Delta(self.folder / name)
+
+    def rows(self, df: Any) -> Any:
+        return df.selectExpr("id", "concat('body ', id) AS value")
+
+    def ids(self, name: str) -> list[int]:
+        from deltalake import DeltaTable
+
+        path = str(self.folder / name)
+        if not DeltaTable.is_deltatable(path):
+            return []
+        return sorted(DeltaTable(path).to_pyarrow_table().column("id").to_pylist())
+
+
 SYSTEMS: dict[str, Callable[[pytest.FixtureRequest], System]] = {
     "kafka": lambda request: KafkaSystem(request.getfixturevalue("embedded")),
     "kafka-protocol-1": lambda request: KafkaSystem(request.getfixturevalue("embedded_v1")),
@@ -86,6 +124,8 @@ SYSTEMS: dict[str, Callable[[pytest.FixtureRequest], System]] = {
     "kafka-4.3-v1": lambda request: KafkaSystem(request.getfixturevalue("kafka_4_3_v1")),
     "postgres": lambda request: PostgresSystem(request.getfixturevalue("postgres_url")),
     "sqlite": lambda request: SqliteSystem(request.getfixturevalue("scratch") / "out.db"),
+    "duckdb": lambda request: DuckSystem(request.getfixturevalue("scratch") / "out.duckdb"),
+    "delta": lambda request: DeltaSystem(request.getfixturevalue("scratch")),
 }
 
 

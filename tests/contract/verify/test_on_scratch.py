@@ -106,6 +106,8 @@ SINKS: dict[str, Any] = {
     "kafka": atonce.Kafka("out", servers="nowhere.invalid:9092", on_error="dead-letter", dead_letter="bad"),
     "postgres": atonce.Postgres(NOWHERE, table="shop.orders", on_error="dead-letter", dead_letter="shop.bad"),
     "sqlite": atonce.SQLite("/nowhere/out.db", table="orders"),
+    "duckdb": atonce.DuckDB("/nowhere/out.duckdb", table="orders"),
+    "delta": atonce.Delta("/nowhere/orders"),
     "a folder of the user's": Folder("/nowhere"),
 }
 

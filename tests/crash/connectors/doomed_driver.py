@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 
@@ -16,10 +17,12 @@ def main(kind: str, where: str, table: str, moment: str, master: str) -> None:
     from atonce.connectors.sql import rows_in as sql_intake
     from atonce.spark.session import session
     from tests.contract.connectors.sql.database import Database, batch, identity, progress
+    from tests.contract.connectors.systems import DeltaSystem
 
     spark = session(master=master)
     who = identity(table)
-    sink = Database(kind=kind, where=where).sink(table).open(who, spark)
+    place: Any = DeltaSystem(Path(where)) if kind == "delta" else Database(kind=kind, where=where)
+    sink = place.sink(table).open(who, spark)
     sink.claim()
     sink.output_and_progress(batch(spark.range(0, 10, 1, 2).selectExpr("id", "'x' AS body"), 0), progress(who, 0))
 
@@ -27,6 +30,16 @@ def main(kind: str, where: str, table: str, moment: str, master: str) -> None:
         if event.step.value == moment:
             die()
 
+    if moment == "sent":
+        from atonce.connectors.lake.delta import table as delta_table
+
+        send = delta_table.send
+
+        def send_then_die(*given: Any) -> None:
+            send(*given)
+            die()
+
+        delta_table.send = send_then_die
     if moment == "rows-arriving":
         put = sql_intake.Intake._put
 

@@ -1,4 +1,4 @@
-"""SIGKILL of the driver at every moment of a delivery into a database: both writes or neither (F6, F7, F22, S14, S18)."""
+"""SIGKILL of the driver at every moment of a delivery into a database or a table of files: both writes or neither (F6, F7, F22, S14, S18)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.connectors.sql.database import Database, batch, identity, progress, sqlite_at
+from tests.contract.connectors.sql.database import Database, batch, duckdb_at, identity, progress, sqlite_at
+from tests.contract.connectors.systems import DeltaSystem
 
 SCRIPT = Path(__file__).with_name("doomed_driver.py")
 ROOT = Path(__file__).parents[3]
@@ -26,6 +27,14 @@ MOMENTS = [
     pytest.param("sqlite", "rows-arriving", False, marks=SOAK),
     pytest.param("sqlite", "committing", False),
     pytest.param("sqlite", "committed", True, marks=SOAK),
+    pytest.param("duckdb", "rows-arriving", False, marks=SOAK),
+    pytest.param("duckdb", "committing", False),
+    pytest.param("duckdb", "committed", True, marks=SOAK),
+    pytest.param("delta", "output-done", False, marks=SOAK),
+    pytest.param("delta", "progress-done", False, marks=SOAK),
+    pytest.param("delta", "committing", False),
+    pytest.param("delta", "sent", True, marks=SOAK),
+    pytest.param("delta", "committed", True, marks=SOAK),
 ]
 
 
@@ -34,13 +43,18 @@ def test_killed_driver_leaves_both_writes_or_neither(
     kind: str, moment: str, is_in: bool, scratch: Path, request: pytest.FixtureRequest, spark: Any
 ) -> None:
     table = f"t_{uuid.uuid4().hex[:12]}"
-    database = (
-        sqlite_at(scratch)
-        if kind == "sqlite"
-        else Database(kind="postgres", where=request.getfixturevalue("postgres_url"))
-    )
+    files = {"sqlite": sqlite_at, "duckdb": duckdb_at}
+    database: Any
+    if kind == "delta":
+        where, database = str(scratch), DeltaSystem(scratch)
+    else:
+        server = (
+            Database(kind="postgres", where=request.getfixturevalue("postgres_url")) if kind == "postgres" else None
+        )
+        database = server or files[kind](scratch)
+        where = database.where
     ended = subprocess.run(
-        [sys.executable, str(SCRIPT), kind, database.where, table, moment, "local[2]"],
+        [sys.executable, str(SCRIPT), kind, where, table, moment, "local[2]"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from atonce.broker.embedded import Broker
+from atonce.broker.embedded import Broker, find_running
 from atonce.local.certificates import Authority, Issued
 from atonce.local.child import ChildFailed
 from tests.interop.broker.wire import Wire
@@ -173,3 +173,20 @@ def test_a_listener_without_what_it_needs_is_refused_at_the_start(
     keystore = {} if words == "ssl.keystore.location" else {"ssl.keystore.location": files.path("server.pem")}
     with pytest.raises(ChildFailed, match=words):
         Broker(listen=None, settings={"listeners": "SSL://127.0.0.1:0", **keystore, **settings}).start()
+
+
+@pytest.mark.parametrize("asks", ["none", "required"])
+def test_a_broker_whose_only_listener_is_encrypted_is_found_by_its_directory(files: Files, asks: str) -> None:
+    settings = {
+        "ssl.keystore.location": files.path("server.pem"),
+        "ssl.client.auth": asks,
+        "ssl.truststore.location": files.path("ca.pem"),
+    }
+    with SecureBroker(("SSL",), settings) as broker:
+        assert find_running(broker.data) == broker.servers_of("SSL")
+
+
+def test_who_looks_for_a_broker_by_its_directory_is_told_the_listener_that_asks_nothing(files: Files) -> None:
+    with SecureBroker(("SSL", "PLAINTEXT"), {"ssl.keystore.location": files.path("server.pem")}) as broker:
+        assert find_running(broker.data) == broker.servers_of("PLAINTEXT")
+        assert broker.servers == broker.servers_of("SSL")

@@ -7,10 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import duckdb
 import psycopg
 import pyarrow as pa
 from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, StringType, StructField, StructType
 
+from atonce.connectors.sql.duckdb.file import DuckFile
+from atonce.connectors.sql.duckdb.sink import DuckDB
+from atonce.connectors.sql.duckdb.spool import Spool
+from atonce.connectors.sql.duckdb.store import DuckStore
+from atonce.connectors.sql.duckdb.target import resolve as resolve_duckdb
 from atonce.connectors.sql.postgres.copy import HEADER, TRAILER
 from atonce.connectors.sql.postgres.rows import copy_statement, copy_task
 from atonce.connectors.sql.postgres.sink import Postgres
@@ -109,6 +115,45 @@ def _one_batch_sqlite(
         writer.take(frame)
     store.finish(connection, batch(), writer)
     store.commit(connection)
+
+
+class InMemory(DuckFile):
+    """A file that lasts as long as `kept`."""
+
+    def __init__(self, kept: duckdb.DuckDBPyConnection) -> None:
+        super().__init__(f"memory-{id(kept)}")
+        self._kept = kept
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        return self._kept.cursor()
+
+
+def through_duckdb(names: Sequence[str], table: str, options: dict[str, Any]) -> Callable[[Cut], list[Any]]:
+    sink = DuckDB("unused.duckdb", "t", create=False, mode="upsert", key="key", **options)
+
+    def run(cut: Cut) -> list[Any]:
+        with duckdb.connect(":memory:") as kept:
+            kept.execute(table.replace("{text}", "text").replace(" at ", ' "at" '))
+            store, file = DuckStore(sink, identity(), NoSpark()), InMemory(kept)
+            for parts in cut:
+                _one_batch_duckdb(store, sink, file, parts, names)
+            return sorted(kept.execute("SELECT * FROM t").fetchall())
+
+    return run
+
+
+def _one_batch_duckdb(
+    store: DuckStore, sink: DuckDB, file: DuckFile, parts: list[list[Row]], names: Sequence[str]
+) -> None:
+    target = resolve_duckdb(file, sink, schema(names))
+    task, feed = store.task(target), Frames()
+    for piece, number in pieces(parts, target.selected):
+        task.send(feed, piece, number, 0)  # type: ignore[arg-type]
+    with Spool() as spool:
+        for frame in feed.data:
+            spool.take(frame)
+        store.finish(file, target, spool.reader())
+    file.commit()
 
 
 def through_postgres(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.properties.connectors.cuts import COLUMNS, Cut, Row, through_postgres, through_sqlite
+from tests.properties.connectors.cuts import COLUMNS, Cut, Row, through_duckdb, through_postgres, through_sqlite
 
 CUTS = 50
 PLACED = ("partition", "offset")
@@ -74,9 +74,11 @@ def table(name: str, way: str, placed: bool) -> tuple[list[str], str]:
     return names, f"CREATE TABLE {name} ({COLUMNS.replace('{more}', more)})"
 
 
-def holds(run: Callable[[Cut], list[Any]], partitions: list[list[Row]], way: str, placed: bool) -> None:
+def holds(
+    run: Callable[[Cut], list[Any]], partitions: list[list[Row]], way: str, placed: bool, cuts: int = CUTS
+) -> None:
     wanted = expected(partitions, way, placed)
-    for seed in range(CUTS):
+    for seed in range(cuts):
         made = cut(partitions, seed)
         assert run(made) == wanted, made
 
@@ -88,6 +90,16 @@ def holds(run: Callable[[Cut], list[Any]], partitions: list[list[Row]], way: str
 def test_sqlite_holds_the_same_table_whatever_the_cuts(way: str, placed: bool, partitions: list[list[Row]]) -> None:
     names, create = table("t", way, placed)
     holds(through_sqlite(names, create, WAYS[way]), partitions, way, placed)
+
+
+@pytest.mark.parametrize(("way", "placed"), [("deleting", True), ("marking", False), ("keeping", True)])
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@given(partitions=inputs())
+def test_duckdb_holds_the_same_table_whatever_the_cuts(way: str, placed: bool, partitions: list[list[Row]]) -> None:
+    """Without dead letters no row of the input may be refused."""
+    fine = [[{**row, "value": "w" if row["value"] == "bad" else row["value"]} for row in rows] for rows in partitions]
+    names, create = table("t", way, placed)
+    holds(through_duckdb(names, create, WAYS[way]), fine, way, placed, cuts=10)
 
 
 @pytest.mark.parametrize(

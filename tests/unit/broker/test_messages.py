@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import random
 import struct
+import subprocess
+import sys
 
 import pytest
 from kio.index import load_request_schema, load_response_schema
@@ -195,3 +197,27 @@ def test_handlers_announce_versions_that_exist() -> None:
     for route in routes().values():
         assert route.min_version in known_versions(route.api_key)
         assert route.max_version in known_versions(route.api_key)
+
+
+def test_loading_an_api_leaves_nothing_to_import_for_its_first_request() -> None:
+    """Imports of a first request would hold up everybody else for a tenth of a second."""
+    program = """
+import sys
+sys.modules["hypothesis"] = None
+from atonce.broker.messages import encode_response, load, read_header, read_request, reply
+from atonce.broker.router import routes
+for route in routes().values():
+    for version in (route.min_version, route.max_version):
+        load(route.api_key, version)
+        before = set(sys.modules)
+        header = read_header(__import__("struct").pack(">hhih", route.api_key, version, 1, -1) + bytes(1000))
+        try:
+            read_request(header, bytes(10) + bytes(1000))
+        except Exception:
+            pass
+        encode_response(route.api_key, version, 1, reply(route.api_key, version, {}))
+        more = {name for name in set(sys.modules) - before if name.startswith("kio.")}
+        assert not more, (route.name, version, more)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

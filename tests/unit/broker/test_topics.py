@@ -13,11 +13,12 @@ import pytest
 from atonce.broker.metrics import Metrics
 from atonce.broker.partition import Partition
 from atonce.broker.settings import Settings
-from atonce.broker.topics import TopicRefused, Topics, check_topic_name, random_uuid, uuid_text
+from atonce.broker.topics import NewTopic, TopicRefused, Topics, check_topic_name, random_uuid, uuid_text
 from atonce.errors import CorruptLogError
 from atonce.log.config import LogConfig
 from atonce.log.partition_log import PartitionLog
 from atonce.log.storage import DiskStorage
+from atonce.records.record import build_batch
 
 
 class Crash(BaseException):
@@ -65,7 +66,7 @@ def test_topics_are_the_same_after_a_restart(scratch: Path) -> None:
     async def body(pool: ThreadPoolExecutor) -> None:
         first = topics(scratch, pool)
         made = await first.create("a", 3, {"retention.ms": "5"})
-        await first.add_partitions(made, 2)
+        await first.add_partitions(made, 5)
         await first.keep_broker_settings({"message.max.bytes": 7})
         first.close()
         settings = Settings()
@@ -142,5 +143,101 @@ def test_two_creations_of_one_name_give_one_topic(scratch: Path) -> None:
         first = topics(scratch, pool)
         results = await asyncio.gather(*(first.create("a", 1, {}) for _ in range(4)), return_exceptions=True)
         assert sum(isinstance(result, TopicRefused) for result in results) == 3
+
+    run(body)
+
+
+def test_many_changes_share_the_cost_of_the_list(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(pool: ThreadPoolExecutor) -> None:
+        made = topics(scratch, pool)
+        await made.create_many([NewTopic(f"t{number}", 1) for number in range(250)])
+        written = 0
+        write = made._write_list
+
+        def counting(content: bytes) -> None:
+            nonlocal written
+            written += 1
+            write(content)
+
+        monkeypatch.setattr(made, "_write_list", counting)
+        done = await made.alter_many([(one, lambda: {"retention.ms": "5"}) for one in made.all()])
+        assert done == [None] * 250 and written == 3
+        made.close()
+        again = topics(scratch, pool)
+        assert all(one.overrides == {"retention.ms": "5"} for one in again.all())
+
+    run(body)
+
+
+def test_a_topic_named_twice_sees_its_own_first_change(scratch: Path) -> None:
+    async def body(pool: ThreadPoolExecutor) -> None:
+        made = topics(scratch, pool)
+        one = await made.create("a", 1, {})
+
+        def more(name: str) -> Any:
+            return lambda: {**one.overrides, name: "5"}
+
+        assert await made.alter_many([(one, more("retention.ms")), (one, more("segment.ms"))]) == [None, None]
+        assert one.overrides == {"retention.ms": "5", "segment.ms": "5"}
+
+    run(body)
+
+
+def test_changes_of_one_topic_by_several_clients_at_once_all_stay(scratch: Path) -> None:
+    async def body(pool: ThreadPoolExecutor) -> None:
+        made = topics(scratch, pool)
+        one = await made.create("a", 1, {})
+        names = ("retention.ms", "segment.ms", "flush.ms", "delete.retention.ms")
+        await asyncio.gather(*(made.alter_many([(one, lambda n=n: {**one.overrides, n: "5"})]) for n in names))
+        assert one.overrides == dict.fromkeys(names, "5")
+
+    run(body)
+
+
+def test_a_change_of_a_topic_that_is_deleted_meanwhile_does_not_put_it_on_the_list_again(scratch: Path) -> None:
+    """It would be missing at the next start, which would be refused."""
+
+    async def body(pool: ThreadPoolExecutor) -> None:
+        made = topics(scratch, pool)
+        one = await made.create("a", 1, {})
+        _, (altered,), grown = await asyncio.gather(
+            made.delete_many([one]),
+            made.alter_many([(one, lambda: {"retention.ms": "5"})]),
+            made.add_partitions(one, 3),
+            return_exceptions=True,
+        )
+        assert isinstance(altered, TopicRefused) and isinstance(grown, TopicRefused)
+        made.close()
+        assert topics(scratch, pool).all() == []
+
+    run(body)
+
+
+def test_two_requests_for_four_partitions_make_four(scratch: Path) -> None:
+    async def body(pool: ThreadPoolExecutor) -> None:
+        made = topics(scratch, pool)
+        one = await made.create("a", 1, {})
+        done = await asyncio.gather(made.add_partitions(one, 4), made.add_partitions(one, 4), return_exceptions=True)
+        assert len(one.partitions) == 4 and sum(isinstance(each, TopicRefused) for each in done) == 1
+
+    run(body)
+
+
+def test_a_topic_made_again_has_files_of_its_own_whoever_still_holds_the_old_ones(scratch: Path) -> None:
+    """A fetch that is on its way holds the old log: the new one must not go offline because of it."""
+
+    async def body(pool: ThreadPoolExecutor) -> None:
+        made = topics(scratch, pool)
+        old = (await made.create("a", 1, {})).partitions[0].log
+        old.append(build_batch([(None, b"old")], timestamp_ms=0))
+        old.flush()
+        held = old.read(0, 1000)
+        await made.delete_many(made.all())
+        new = (await made.create("a", 1, {})).partitions[0].log
+        assert new.append(build_batch([(None, b"new")], timestamp_ms=0)).base_offset == 0
+        assert new.flush() == 1 and not new.is_offline
+        assert b"new" in new.read(0, 1000).read() and b"old" in held.read()
+        made.close()
+        assert topics(scratch, pool).partitions()[0].log.log_end_offset == 1
 
     run(body)

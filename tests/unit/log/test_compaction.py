@@ -9,8 +9,9 @@ import pytest
 from atonce.log.config import LogConfig
 from atonce.log.errors import CorruptMessage, KafkaStorageError
 from atonce.log.partition_log import PartitionLog
-from atonce.records.batch import verify
-from atonce.records.compression import Compression
+from atonce.log.results import AppendOrigin
+from atonce.records.batch import assemble, read_header, verify
+from atonce.records.compression import Compression, compress
 from atonce.records.record import Record, build_batch, iter_records, read_marker
 from tests.simulation.log.forgetful import ForgetfulStorage
 from tests.simulation.log.workload import TestClock, committed_records, read_all
@@ -332,3 +333,30 @@ def test_both_policies_together(topic: Compacted) -> None:
     topic.clock.now_ms += 6_000
     assert topic.log.enforce_retention() > 0
     assert topic.records() == []
+
+
+def lying(codec: Compression, body: bytes) -> bytes:
+    """A batch with the right checksum, as one could be sent before batches were looked at."""
+    header = read_header(build_batch([(b"a", b"1")] * 3, timestamp_ms=1))
+    return assemble(header._replace(attributes=int(codec)), body)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        lying(Compression.NONE, b"\xff" * 30),
+        lying(Compression.ZSTD, b"no zstd"),
+        lying(Compression.ZSTD, compress(Compression.ZSTD, bytes(64 * 1024 * 1024))),
+    ],
+    ids=["lengths", "garbage", "bomb"],
+)
+def test_what_cannot_be_unpacked_stays_and_the_rest_is_compacted(batch: bytes) -> None:
+    """It stopped the compaction of its partition for good; a bomb took hundreds of megabytes first."""
+    topic = Compacted(dataclasses.replace(CONFIG, segment_bytes=8_000))
+    topic.put((b"a", b"1"))
+    bad = topic.log.append(batch, origin=AppendOrigin.COORDINATOR).base_offset
+    topic.put((b"a", b"2"))
+    topic.roll()
+    assert topic.log.compact(force=True)
+    kept = [(header.base_offset, header.record_count) for header, _ in read_all(topic.log)]
+    assert kept[:2] == [(bad, 3), (bad + 3, 1)]  # the first `a` is gone, the lie as it was

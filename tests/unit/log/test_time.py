@@ -6,6 +6,8 @@ import pytest
 
 from atonce.log.config import LogConfig
 from atonce.log.partition_log import PartitionLog
+from atonce.log.results import AppendOrigin
+from atonce.records.batch import assemble, read_header
 from atonce.records.compression import Compression
 from atonce.records.record import Record, build_batch
 from tests.simulation.log.forgetful import ForgetfulStorage
@@ -75,3 +77,17 @@ def test_an_empty_log_has_no_timestamps() -> None:
     log = PartitionLog.open(ForgetfulStorage(), "t-0", CONFIG, TestClock())
     assert log.max_timestamp() is None
     assert log.offset_for_timestamp(0) is None
+
+
+def test_a_batch_that_cannot_be_unpacked_counts_as_one_record_at_its_first_offset() -> None:
+    """From a log of before batches were looked at: asking by time closed the connection."""
+    log = PartitionLog.open(ForgetfulStorage(), "t-0", CONFIG, TestClock())
+    log.append(at(0))
+    header = read_header(at(10, 20, 30))
+    lie = assemble(header._replace(attributes=int(Compression.ZSTD)), b"no zstd")
+    log.append(lie, origin=AppendOrigin.COORDINATOR)
+    log.flush()
+    found = log.offset_for_timestamp(NOW + 15)
+    assert found is not None and (found.offset, found.timestamp_ms) == (1, NOW + 30)
+    newest = log.max_timestamp()
+    assert newest is not None and newest.offset == 1

@@ -53,4 +53,4 @@ async def _grow(broker: BrokerState, wanted: Any, *, validate_only: bool) -> Non
         for one in wanted.assignments:
             check_assignment(broker, list(one.broker_ids))
     if not validate_only:
-        await broker.topics.add_partitions(topic, more)
+        await broker.topics.add_partitions(topic, have + more)

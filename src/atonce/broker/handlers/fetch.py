@@ -78,8 +78,17 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     wait_ms = milliseconds(request.max_wait)
     if wait_ms > 0 and (allowed or not forbidden) and _is_short(reads, request.min_bytes):
         reads = await _wait(broker, allowed, reads, limit, isolation, request.min_bytes, wait_ms / 1000)
+    total = sum(read.size for read in reads)
+    room = max(_ALWAYS_BYTES, broker.response_room() - broker.answering_bytes)
+    if total > room:  # others were answered while this one waited, or are being answered right now
+        reads = await _read(broker, allowed, min(limit, room), isolation)
+        total = sum(read.size for read in reads)
     reads += [Read(one, ErrorCode.topic_authorization_failed) for one in forbidden]
-    return await _answer(broker, context, opened, reads)
+    broker.answering_bytes += total
+    try:
+        return await _answer(broker, context, opened, reads)
+    finally:
+        broker.answering_bytes -= total
 
 
 def _partitions(context: Context, request: Any) -> tuple[list[Wanted], list[tuple[str | UUID, int]]]:

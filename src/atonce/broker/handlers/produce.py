@@ -15,6 +15,7 @@ from uuid import UUID
 from atonce.broker.access.topics import is_forbidden
 from atonce.broker.acls import Operation, Resource
 from atonce.broker.context import Context, Later
+from atonce.broker.looking import Looked, look_at
 from atonce.broker.messages import ErrorCode, MalformedRequest
 from atonce.broker.partition import Partition
 from atonce.broker.produce_wire import (
@@ -77,6 +78,7 @@ async def handle(broker: BrokerState, context: Context, request: ProduceRequest)
         )
         for topic in request.topics
     ]
+    looked = await look_at(broker, [one for _, partitions in found for one in partitions])
     transactional = _transactional(found)
     guards: Guards = {}
     if transactional:
@@ -94,7 +96,7 @@ async def handle(broker: BrokerState, context: Context, request: ProduceRequest)
             done += [PartitionAnswer(one.index, ErrorCode.topic_authorization_failed) for one, _ in partitions]
             continue
         for one, partition in partitions:
-            answer, last_offset = _append(broker, context, request, one, partition, guards)
+            answer, last_offset = _append(broker, context, one, partition, guards, looked.get(id(one)))
             done.append(answer)
             if partition is not None and last_offset is not None and request.acks != 0:
                 waits.append((done, len(done) - 1, partition.durable(last_offset)))
@@ -171,10 +173,10 @@ async def _admit(
 def _append(
     broker: BrokerState,
     context: Context,
-    request: ProduceRequest,
     one: PartitionRecords,
     partition: Partition | None,
     guards: Guards,
+    looked: Looked | None,
 ) -> tuple[PartitionAnswer, int | None]:
     """The answer, and the offset that must be on disk before it is given."""
     if partition is None or partition.deleted:
@@ -190,7 +192,9 @@ def _append(
     if isinstance(guard, ErrorCode):
         return PartitionAnswer(one.index, guard), None
     try:
-        result = partition.append(one.records, guard=guard)
+        if isinstance(looked, LogError):
+            raise looked
+        result = partition.append(one.records, guard=guard, accepted=looked)
     except LogError as error:
         return PartitionAnswer(one.index, ErrorCode(error.code), message=str(error)), None
     return _acknowledged(one.index, result), result.last_offset if result.flush_required else None

@@ -104,6 +104,19 @@ def decode(record: JournalRecord) -> object | None:
     return consumer_records.decode(key, record.value)
 
 
+def name_of(key: bytes) -> str | None:
+    """What a key speaks of, for people; None if it is none of ours."""
+    try:
+        reader = Reader(key)
+        if reader.version in _OFFSET_KEYS:
+            return f"offset of group {reader.string()!r} for {reader.string()}-{reader.i32()}"
+        if reader.version == _GROUP_KEY:
+            return f"group {reader.string()!r}"
+        return consumer_records.name_of(reader)
+    except (CorruptLogError, UnicodeDecodeError):
+        return None
+
+
 def _encode_offset(committed: CommittedOffset) -> bytes:
     if committed.expire_ms is not None:
         writer = Writer(_OFFSET_VALUE_WITH_EXPIRY).i64(committed.offset).string(committed.metadata)
@@ -128,6 +141,8 @@ def _decode_plain_offset(key: bytes, value: bytes) -> OffsetRecord:
         topic_end = group_end + 2 + _LENGTH.unpack_from(key, group_end)[0]
         (partition,) = _PARTITION.unpack_from(key, topic_end)
         offset, leader_epoch, length = _OFFSET_HEAD.unpack_from(value, 2)
+        if group_end < 4 or topic_end < group_end + 2 or length < 0:
+            raise struct.error("a length below 0")
         metadata_end = _METADATA_START + length
         (commit_ms,) = _TIMESTAMP.unpack_from(value, metadata_end)
         metadata = value[_METADATA_START:metadata_end].decode()

@@ -17,6 +17,7 @@ from atonce.errors import CorruptLogError
 _TRANSACTION_KEY = 0
 _PRODUCER_IDS_KEY = 1000
 _VALUE_VERSION = 1
+PRODUCER_IDS = "the producer ids that were handed out"
 _TAG_PREVIOUS, _TAG_NEXT, _TAG_CLIENT_VERSION, _TAG_LAST_EPOCH = 0, 1, 2, 1000
 
 
@@ -74,6 +75,17 @@ def decode(record: JournalRecord) -> object | None:
     if record.value is None:
         return TransactionRecord(transactional_id, None)
     return TransactionRecord(transactional_id, _decode_metadata(transactional_id, record.value))
+
+
+def name_of(key: bytes) -> str | None:
+    """What a key speaks of, for people; None if it is none of ours."""
+    try:
+        reader = Reader(key)
+        if reader.version == _PRODUCER_IDS_KEY:
+            return PRODUCER_IDS
+        return f"transactional id {reader.string()!r}" if reader.version == _TRANSACTION_KEY else None
+    except (CorruptLogError, UnicodeDecodeError):
+        return None
 
 
 def _encode_metadata(metadata: TransactionMetadata) -> bytes:

@@ -5,14 +5,26 @@ from typing import Any
 
 import pytest
 
-from tests.contract.connectors.sql.database import Database, sqlite_at
+from tests.contract.connectors.sql.database import Database, duckdb_at, sqlite_at
+
+
+@pytest.fixture(params=["postgres", "sqlite", "duckdb"])
+def database(request: pytest.FixtureRequest, scratch: Path) -> Database:
+    """The same test on every database."""
+    return _database(request, scratch)
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
-def database(request: pytest.FixtureRequest, scratch: Path) -> Database:
-    """The same test on PostgreSQL and on SQLite."""
+def collating(request: pytest.FixtureRequest, scratch: Path) -> Database:
+    """Those whose keys may have a collation."""
+    return _database(request, scratch)
+
+
+def _database(request: pytest.FixtureRequest, scratch: Path) -> Database:
     if request.param == "sqlite":
         return sqlite_at(scratch)
+    if request.param == "duckdb":
+        return duckdb_at(scratch)
     return Database(kind="postgres", where=request.getfixturevalue("postgres_url"))
 
 
@@ -24,6 +36,11 @@ def postgres(postgres_url: str) -> Database:
 @pytest.fixture
 def sqlite(scratch: Path) -> Database:
     return sqlite_at(scratch)
+
+
+@pytest.fixture
+def duck(scratch: Path) -> Database:
+    return duckdb_at(scratch)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import uuid
 from collections.abc import Callable
@@ -9,14 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import psycopg
+import pytest
 
+from atonce.connectors.sql.duckdb.sink import DuckDB
 from atonce.connectors.sql.postgres.sink import Postgres
 from atonce.connectors.sql.sqlite.sink import SQLite
 from atonce.delivery.contract import Batch, Identity, unwatched
 from atonce.delivery.events import Event
 from atonce.delivery.progress import Plan, Progress
 from atonce.guarantee import Guarantee
+
+_AT = re.compile(r'(?<!")\bat\b(?!")')
+"""A word of DuckDB's own, as a column's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +33,10 @@ class Database:
 
     def sink(self, table: str, **options: Any) -> Any:
         options.setdefault("create", True)
+        if self.kind == "duckdb":
+            if options.get("on_error") == "dead-letter":
+                pytest.skip("DuckDB has no dead letters")
+            return DuckDB(self.where, table, **options)
         return (
             Postgres(self.where, table, **options) if self.kind == "postgres" else SQLite(self.where, table, **options)
         )
@@ -34,6 +45,9 @@ class Database:
         if self.kind == "postgres":
             with psycopg.connect(self.where, autocommit=True) as connection:
                 return connection.execute(sql.encode()).fetchall()
+        if self.kind == "duckdb":
+            with duckdb.connect(self.where) as connection:
+                return connection.execute(_AT.sub('"at"', sql)).fetchall()
         connection = sqlite3.connect(self.where, isolation_level=None)
         try:
             return connection.execute(sql).fetchall()
@@ -45,25 +59,21 @@ class Database:
             with psycopg.connect(self.where, autocommit=True) as connection:
                 connection.execute(sql.encode())
             return
-        connection = sqlite3.connect(self.where, isolation_level=None)
-        try:
-            connection.execute(sql)
-        finally:
-            connection.close()
+        self.rows(sql)
 
     def has(self, table: str) -> bool:
-        known = (
-            "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
-            if self.kind == "postgres"
-            else "SELECT name FROM sqlite_master WHERE type = 'table'"
-        )
-        return (table,) in self.rows(known)
+        known = {
+            "postgres": "SELECT tablename FROM pg_tables WHERE schemaname = 'public'",
+            "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",
+            "duckdb": "SELECT table_name FROM duckdb_tables()",
+        }
+        return (table,) in self.rows(known[self.kind])
 
     def columns(self, table: str) -> list[str]:
         listed = (
-            f"SELECT column_name FROM information_schema.columns WHERE table_name = '{table}'"
-            if self.kind == "postgres"
-            else f"SELECT name FROM pragma_table_info('{table}')"
+            f"SELECT name FROM pragma_table_info('{table}')"
+            if self.kind == "sqlite"
+            else f"SELECT column_name FROM information_schema.columns WHERE table_name = '{table}'"
         )
         return [row[0] for row in self.rows(listed)]
 
@@ -77,6 +87,10 @@ class Database:
 
 def sqlite_at(folder: Path) -> Database:
     return Database(kind="sqlite", where=str(folder / "out.db"))
+
+
+def duckdb_at(folder: Path) -> Database:
+    return Database(kind="duckdb", where=str(folder / "out.duckdb"))
 
 
 def identity(name: str, level: Guarantee = Guarantee.EFFECTIVELY_ONCE, instance: str | None = None) -> Identity:

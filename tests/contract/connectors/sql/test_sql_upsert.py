@@ -180,34 +180,34 @@ def test_text_of_a_column_with_its_own_collation_goes_by_its_bytes(postgres: Dat
     assert values_of(postgres, table) == [("a", "newer")]
 
 
-def test_keys_that_the_table_takes_for_equal_are_one_key(database: Database, table: str, spark: Any) -> None:
+def test_keys_that_the_table_takes_for_equal_are_one_key(collating: Database, table: str, spark: Any) -> None:
     collation = "NOCASE"
-    if database.kind == "postgres":
+    if collating.kind == "postgres":
         collation = f"any_case_{table}"
-        database.run(
+        collating.run(
             f"CREATE COLLATION {collation} (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
         )
-    database.run(f"CREATE TABLE {table} (key text COLLATE {collation} PRIMARY KEY, value text, at int)")
-    _upper_and_lower_case_are_one_key(database, table, spark)
+    collating.run(f"CREATE TABLE {table} (key text COLLATE {collation} PRIMARY KEY, value text, at int)")
+    _upper_and_lower_case_are_one_key(collating, table, spark)
 
 
 @pytest.mark.parametrize("cuts", [["A", "a"], ["a", "A"], ["A, a"], ["a, A"]], ids=" then ".join)
 def test_of_keys_alike_and_rows_alike_the_same_one_stays_whatever_the_cuts(
-    database: Database, table: str, spark: Any, cuts: list[str]
+    collating: Database, table: str, spark: Any, cuts: list[str]
 ) -> None:
     """Only the bytes of the key tell the two rows apart, so they decide."""
     collation = "NOCASE"
-    if database.kind == "postgres":
+    if collating.kind == "postgres":
         collation = f"any_case_{table}"
-        database.run(
+        collating.run(
             f"CREATE COLLATION {collation} (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
         )
-    database.run(f"CREATE TABLE {table} (key text COLLATE {collation} PRIMARY KEY, value text, at int)")
-    with opened(database, table, spark, mode="upsert", key="key", order_by="at", create=False) as deliver:
+    collating.run(f"CREATE TABLE {table} (key text COLLATE {collation} PRIMARY KEY, value text, at int)")
+    with opened(collating, table, spark, mode="upsert", key="key", order_by="at", create=False) as deliver:
         for number, keys in enumerate(cuts):
             values = ", ".join(f"('{key}','same',1)" for key in keys.split(", "))
             deliver(changes_of(spark, values, "key, value, at"), number)
-    assert values_of(database, table) == [("a", "same")]
+    assert values_of(collating, table) == [("a", "same")]
 
 
 def test_sqlite_keys_that_the_unique_index_takes_for_equal_are_one_key(
@@ -372,6 +372,8 @@ def test_a_transform_that_a_table_cannot_order_is_refused_by_its_type(
 def test_an_index_that_an_upsert_cannot_go_by_is_refused_at_the_start(
     database: Database, table: str, spark: Any, index: str
 ) -> None:
+    if database.kind == "duckdb" and "WHERE" in index:
+        pytest.skip("DuckDB has no partial indexes")
     database.run(f"CREATE TABLE {table} (key varchar(9), value varchar(9), at int)")
     database.run(index.format(table=table))
     _refused_for_its_index(database, table, spark)

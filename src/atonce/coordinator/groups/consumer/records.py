@@ -141,6 +141,17 @@ def decode(key: Reader, value: bytes | None) -> ConsumerRecord | None:
     return CurrentAssignment(group_id, member_id, None if reader is None else _decode_current(reader))
 
 
+def name_of(key: Reader) -> str | None:
+    """What a key speaks of, for people; None if it is none of ours."""
+    if key.version in (_GROUP, _TARGET):
+        return f"{'epoch' if key.version == _GROUP else 'target epoch'} of group {key.string()!r}"
+    what = {_MEMBER: "member", _TARGET_MEMBER: "target of member", _CURRENT: "assignment of member"}.get(key.version)
+    if what is None:
+        return None
+    group_id, member_id = key.string(), key.string()
+    return f"{what} {member_id!r} of group {group_id!r}"
+
+
 def _value() -> Writer:
     return Writer(0, flexible=True)
 

@@ -1,0 +1,1 @@
+"""Delta Lake: what its tables are to a lake sink."""
