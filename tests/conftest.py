@@ -36,6 +36,52 @@ def embedded() -> Iterator[str]:
         yield broker.servers
 
 
+@pytest.fixture(scope="session")
+def embedded_v1() -> Iterator[str]:
+    """The servers of an embedded broker of transaction version 1."""
+    from atonce.broker.embedded import Broker
+
+    with Broker(settings={"transaction.version": 1}) as broker:
+        yield broker.servers
+
+
+@pytest.fixture(scope="session")
+def kafka_3_9() -> Iterator[str]:
+    """The servers of an Apache Kafka 3.9: no transaction version, verified transactions."""
+    from atonce.local.servers.kafka import ApacheKafka
+
+    with ApacheKafka(version="3.9") as kafka:
+        yield kafka.servers
+
+
+@pytest.fixture(scope="session")
+def kafka_3_9_unverified() -> Iterator[str]:
+    """The servers of an Apache Kafka 3.9 that takes whatever comes into a transaction, as those below 3.6 do."""
+    from atonce.local.servers.kafka import ApacheKafka
+
+    with ApacheKafka(version="3.9", settings={"transaction.partition.verification.enable": "false"}) as kafka:
+        yield kafka.servers
+
+
+@pytest.fixture(scope="session")
+def kafka_4_3_v1() -> Iterator[str]:
+    """The servers of an Apache Kafka 4.3 that was upgraded and whose features were not."""
+    from atonce.local.servers.kafka import ApacheKafka
+
+    with ApacheKafka(features={"transaction.version": 1}) as kafka:
+        yield kafka.servers
+
+
+OLDER = ["embedded_v1", "kafka_3_9", "kafka_3_9_unverified", "kafka_4_3_v1"]
+"""Brokers of transaction protocol 1."""
+
+
+@pytest.fixture(params=OLDER)
+def older_servers(request: pytest.FixtureRequest) -> str:
+    servers: str = request.getfixturevalue(request.param)
+    return servers
+
+
 @pytest.fixture(params=["embedded", "apache_kafka"])
 def kafka_servers(request: pytest.FixtureRequest) -> str:
     """The same test on the embedded broker and on Apache Kafka."""

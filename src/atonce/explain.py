@@ -25,11 +25,12 @@ def explanation(
     order: RowOrder | None = None,
     runs: str = "",
     asked: Sequence[str] = (),
+    chosen: Sequence[str] = (),
 ) -> str:
     """`state`: what feeds the pipeline's state and may come out otherwise when a batch is computed again.
 
     `order`: what the plan says of the rows of a key, where the sink depends on it. `runs`: what runs where, and why.
-    `asked`: what the servers say.
+    `asked`: what the servers say. `chosen`: what is done one way or another because of it.
     """
     verdict = strongest(source, sink)
     unordered = why_not(order, source.ordered) if order is not None else None
@@ -49,6 +50,7 @@ def explanation(
         f"  plan        Spark's checkpoint in {checkpoint}",
         f"  without it  {_without_checkpoint(source)}",
         *[f"  you keep to {need}" for need in (*source.needs, *sink.needs)],
+        *[f"  there       {line}" for line in chosen],
         *[f"  warning     {line}" for line in asked],
         f"  boundary    {BOUNDARY}",
     ]

@@ -20,6 +20,7 @@ from atonce.delivery.abilities import (
     GivesSource,
     MadeByAsking,
     OnServers,
+    Saying,
     as_sink,
     as_source,
 )
@@ -164,6 +165,7 @@ class Pipeline:
             order=order,
             runs=planner.words(spark[0] if spark else None),
             asked=asked,
+            chosen=[line for part in (source, sink) if ask and isinstance(part, Saying) for line in part.says()],
         )
 
     def reset(self, to: str, agree: Callable[[Rewind], None] = lambda _: None) -> str | None:

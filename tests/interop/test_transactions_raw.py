@@ -12,9 +12,10 @@ from tests.interop.coordinator_calls import Calls, Producer, eventually, fresh
 OK = ErrorCode.none
 
 
-@pytest.fixture
-def calls(kafka_servers: str) -> Iterator[Calls]:
-    with Calls(kafka_servers) as client:
+@pytest.fixture(params=["embedded", "apache_kafka", "embedded_v1", "kafka_4_3_v1"])
+def calls(request: pytest.FixtureRequest) -> Iterator[Calls]:
+    """Also where `transaction.version` is 1: a broker answers by the version of a request, whatever its feature says."""
+    with Calls(request.getfixturevalue(request.param)) as client:
         yield client
 
 
@@ -282,9 +283,13 @@ def test_open_transaction_is_described_and_listed(calls: Calls, topic: str) -> N
 
 
 @pytest.mark.parametrize(
-    "kafka_servers",
+    "calls",
     # Apache Kafka looks for them every ten seconds.
-    ["embedded", pytest.param("apache_kafka", marks=pytest.mark.soak)],
+    [
+        "embedded",
+        "embedded_v1",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("apache_kafka", "kafka_4_3_v1")),
+    ],
     indirect=True,
 )
 def test_transaction_that_times_out_is_aborted_and_its_commit_refused(calls: Calls, topic: str) -> None:

@@ -245,6 +245,7 @@ BROKER = (
     _int("transactional.id.expiration.ms", 604800000, "Unused transactional ids are forgotten.", 1),
     _int("transaction.abort.timed.out.transaction.cleanup.interval.ms", 10000, "Longest delay before an expired transaction is aborted.", 1),
     _int("transaction.remove.expired.transaction.cleanup.interval.ms", 3600000, "How often unused transactional ids are looked for.", 1),
+    _int("transaction.version", 2, "The feature's finalized level, which Kafka keeps with its metadata (`kafka-storage.sh format --feature`). Below 2 clients use the first transaction protocol.", 0, 2),
     _bool("transaction.partition.verification.enable", True, "Verify that a produce of protocol v1 belongs to an open transaction."),
     _int("transaction.state.log.num.partitions", 1, "Fixed: one process, one coordinator.", 1, 1),
     _int("transaction.state.log.replication.factor", 1, "Fixed: one copy.", 1, 1),

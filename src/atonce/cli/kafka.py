@@ -11,8 +11,9 @@ import typer
 from atonce.cli.parts.foreground import announce, stay, stoppable
 from atonce.errors import UsageError
 from atonce.local.child import ChildFailed
+from atonce.local.servers.pins import KAFKA_VERSION
 
-HELP = """Run Apache Kafka 4.3 on this machine, one node or three.
+HELP = """Run Apache Kafka on this machine, one node or three: 4.3, or another version from 3.7 on.
 
 The first run fetches its jars (44 MB) into your cache and checks them. When the brokers answer it prints one line,
 [bold]ready on HOST:PORT[,HOST:PORT…][/bold], and stays in the foreground; Ctrl-C ends it and everything it started.
@@ -25,7 +26,9 @@ Examples:
 
   atonce kafka --nodes 3        # three copies, min.insync.replicas=2
 
-  atonce kafka --set log.retention.hours=1
+  atonce kafka --version 3.9.2 --set transaction.partition.verification.enable=false
+
+  atonce kafka --feature transaction.version=1
 """
 
 
@@ -42,10 +45,25 @@ def kafka(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A broker setting, KEY=VALUE. Can be repeated.")
     ] = None,
+    version: Annotated[
+        str, typer.Option(help="Which Apache Kafka: 3.9.2, or 3.9 for the newest of that line that we pin.")
+    ] = KAFKA_VERSION,
+    features: Annotated[
+        list[str] | None,
+        typer.Option("--feature", help="NAME=LEVEL that new data is formatted with. Can be repeated."),
+    ] = None,
 ) -> None:
     from atonce.local.servers.kafka import ApacheKafka
 
-    with stoppable(), ApacheKafka(nodes=nodes, data=data, listen=listen, settings=parse_settings(settings)) as running:
+    kafka = ApacheKafka(
+        nodes=nodes,
+        data=data,
+        listen=listen,
+        settings=parse_settings(settings),
+        version=version,
+        features=parse_features(features),
+    )
+    with stoppable(), kafka as running:
         announce(running.servers)
         told: set[int] = set()
 
@@ -68,3 +86,13 @@ def parse_settings(pairs: list[str] | None) -> dict[str, str]:
             raise UsageError(f"--set wants KEY=VALUE, got {pair!r}")
         settings[key.strip()] = value.strip()
     return settings
+
+
+def parse_features(pairs: list[str] | None) -> dict[str, int]:
+    features = {}
+    for pair in pairs or []:
+        name, equals, level = pair.partition("=")
+        if not equals or not name.strip() or not level.strip().isdigit():
+            raise UsageError(f"--feature wants NAME=LEVEL, got {pair!r}")
+        features[name.strip()] = int(level)
+    return features

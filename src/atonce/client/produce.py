@@ -106,6 +106,8 @@ class Sender:
     idempotent         producer_id and epoch of `idempotent_producer`, no transactional_id
     plain              neither; with `retries=False` no request is ever repeated (at most once)
 
+    `protocol`: of the transaction, 2 or 1 (its partitions have been added before).
+
     `should_stop` is asked before every step on the network; once it says yes, `AttemptAborted` is raised.
     """
 
@@ -122,6 +124,7 @@ class Sender:
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         delivery_timeout_ms: int = 120_000,
         should_stop: Callable[[], bool] | None = None,
+        protocol: int = 2,
     ) -> None:
         if transactional_id is not None and (producer_id < 0 or epoch < 0):
             # The broker would take it as plain data, visible at once and whatever becomes of the transaction.
@@ -135,6 +138,8 @@ class Sender:
         self._acks, self._retries, self._max_in_flight = acks, retries, max_in_flight
         self._timeout_ms, self._delivery_timeout_ms = timeout_ms, delivery_timeout_ms
         self._should_stop = should_stop
+        # A Produce of version 12 adds its partition to the transaction by itself, whatever its epoch has become.
+        self._versions = (3, 11) if protocol == 1 else (12, 12)
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._channels: dict[int, _Channel] = {}
 
@@ -213,8 +218,8 @@ class Sender:
             topic_data=[
                 kind(name=lane.topic, partition_data=[kind.PartitionProduceData(index=lane.partition, records=b"")])
             ],
-            min_version=12 if self._transactional_id is not None else 3,
-            max_version=12,  # from 13 on topics go by id
+            min_version=self._versions[0] if self._transactional_id is not None else 3,
+            max_version=self._versions[1] if self._transactional_id is not None else 12,  # from 13 on topics go by id
         )
         try:
             channel.wire.send(request, _records_instead(channel.wire.prepare(request).API_VERSION, batch))

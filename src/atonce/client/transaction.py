@@ -1,14 +1,18 @@
-"""One Kafka transaction at a time, owned by the driver and written by many tasks (transaction protocol v2).
+"""One Kafka transaction at a time, owned by the driver and written by many tasks.
 
 init            fences every older producer of this id, aborts what it left open, gives producer id and epoch
-(tasks produce with them; the broker adds their partitions by itself)
+ready           before an attempt: everything that its tasks may write to can be granted
+grant           a task may write to this partition (the broker adds it to the transaction by itself)
 commit_offsets  the input's offsets become part of the transaction
-end             commits or aborts; the answer carries the id and epoch of the next transaction
+end             commits or aborts; the next transaction has another epoch, or another producer id
+
+`Transaction` is protocol 2, Kafka's transaction version 2. `EpochPerBatch` is the same for older brokers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from kafka.protocol.admin import DescribeTransactionsRequest
 from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest, TxnOffsetCommitRequest
@@ -25,16 +29,18 @@ COMPLETE = frozenset({"CompleteCommit", "CompleteAbort", "Empty", "Dead"})
 
 
 class Transaction:
-    """The current transaction of one transactional id. Not thread-safe: the driver's delivery thread owns it."""
+    """The current transaction of one transactional id. Not thread-safe: the driver's delivery thread owns it.
+
+    Only `grant` is called by other threads.
+    """
+
+    protocol: ClassVar[int] = 2
+    """Which requests the tasks send (`Sender`)."""
+    _init_at_most: ClassVar[int] = 5
+    _offsets_versions: ClassVar[tuple[int, int]] = (5, 5)
+    _end_versions: ClassVar[tuple[int, int]] = (5, 5)
 
     def __init__(self, cluster: Cluster, transactional_id: str, timeout_ms: int) -> None:
-        level = cluster.features().get("transaction.version", 0)
-        if level < 2:
-            raise UsageError(
-                f"{cluster.servers} (Kafka {cluster.broker_version}) has transaction.version {level}, but one "
-                "transaction written by many tasks needs 2 (Kafka 4.0 and later). Next: upgrade the brokers and run "
-                "`kafka-features.sh upgrade --feature transaction.version=2`, or use guarantee at-least-once."
-            )
         self._cluster = cluster
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
@@ -63,7 +69,7 @@ class Transaction:
                 transaction_timeout_ms=self.timeout_ms,
                 producer_id=-1,
                 producer_epoch=-1,
-                max_version=5,
+                max_version=self._init_at_most,
             )
             answer = self._cluster.ask_coordinator(request, self.transactional_id, "transaction")
             if answer.error_code == Code.INVALID_TRANSACTION_TIMEOUT:
@@ -77,6 +83,12 @@ class Transaction:
             self._producer_id, self._epoch = int(answer.producer_id), int(answer.producer_epoch)
 
         retry(ask, limit_ms=timeout_ms, on_retry=self._on_retry)
+
+    def ready(self) -> None:
+        """Before an attempt's producer id and epoch are given to its tasks."""
+
+    def grant(self, place: TopicPartition, producer_id: int, epoch: int) -> None:
+        """The holder of this id and epoch is about to write there. Raises if it may not any more."""
 
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, Committed], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
@@ -102,8 +114,8 @@ class Transaction:
                 member_id="",
                 group_instance_id=None,
                 topics=topics,
-                min_version=5,
-                max_version=5,
+                min_version=self._offsets_versions[0],
+                max_version=self._offsets_versions[1],
             )
             answer = self._cluster.ask_coordinator(request, group, "group", timeout_ms=timeout_ms)
             raise_for_partitions(answer, offsets, f"TxnOffsetCommit of {self.transactional_id!r} for group {group!r}")
@@ -117,17 +129,26 @@ class Transaction:
         says how it stands. `FencedError`: another producer, or the time-out, ended this transaction; after `init()`
         the ledger tells how. `OutcomeUnknown`: the coordinator did not answer within the limit.
         """
+        answer = self._send_end(commit, timeout_ms)
+        if answer.producer_id < 0 or answer.producer_epoch < 0:
+            raise InvariantError(
+                f"EndTxn of {self.transactional_id!r}: the answer carries no producer id and epoch for the next "
+                "transaction"
+            )
+        self._producer_id, self._epoch = int(answer.producer_id), int(answer.producer_epoch)
+
+    def _send_end(self, commit: bool, timeout_ms: int) -> Any:
         producer_id, epoch = self.producer_id, self.epoch
         what = f"EndTxn ({'commit' if commit else 'abort'}) of {self.transactional_id!r}"
 
-        def send() -> None:
+        def send() -> Any:
             request = EndTxnRequest(
                 transactional_id=self.transactional_id,
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 committed=commit,
-                min_version=5,
-                max_version=5,
+                min_version=self._end_versions[0],
+                max_version=self._end_versions[1],
             )
             answer = self._cluster.ask_coordinator(request, self.transactional_id, "transaction")
             if answer.error_code == Code.INVALID_TXN_STATE:
@@ -136,12 +157,10 @@ class Transaction:
                 fenced.code = Code.INVALID_TXN_STATE
                 raise fenced
             raise_for(answer.error_code, what)
-            if answer.producer_id < 0 or answer.producer_epoch < 0:
-                raise InvariantError(f"{what}: the answer carries no producer id and epoch for the next transaction")
-            self._producer_id, self._epoch = int(answer.producer_id), int(answer.producer_epoch)
+            return answer
 
         try:
-            retry(send, limit_ms=timeout_ms, on_retry=self._on_retry)
+            return retry(send, limit_ms=timeout_ms, on_retry=self._on_retry)
         except (TryAgain, ConnectionLost) as error:
             raise OutcomeUnknown(f"{what}: no final answer within {timeout_ms} ms ({error})") from error
 

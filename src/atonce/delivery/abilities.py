@@ -88,6 +88,14 @@ class Doubtful(Protocol):
 
 
 @runtime_checkable
+class Saying(Protocol):
+    """Does something one way or another, by what its servers are."""
+
+    def says(self) -> list[str]:
+        """Which way, one line each, for `explain --ask`."""
+
+
+@runtime_checkable
 class KeepsLastRow(Protocol):
     """Of the rows of a key the last one stays."""
 

@@ -136,11 +136,3 @@ def test_nothing_can_be_written_before_init(cluster: LossyCluster) -> None:
 def test_a_timeout_beyond_the_brokers_maximum_is_refused(cluster: LossyCluster) -> None:
     with pytest.raises(UsageError, match=r"transaction.timeout.ms=2000000000 is more than the broker allows"):
         Transaction(cluster, fresh_name("tx"), 2_000_000_000).init()
-
-
-def test_a_broker_without_version_two_is_refused_with_the_reason(
-    cluster: LossyCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "features", lambda: {"transaction.version": 1})
-    with pytest.raises(UsageError, match=r"has transaction.version 1, but one transaction .* needs 2"):
-        Transaction(cluster, "tx", 60_000)

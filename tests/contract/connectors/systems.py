@@ -30,9 +30,10 @@ class System(Protocol):
 @dataclass(frozen=True, slots=True)
 class KafkaSystem:
     servers: str
+    unverified_transactions: str = "refuse"
 
     def sink(self, name: str) -> Any:
-        return as_sink(atonce.Kafka(name, servers=self.servers))
+        return as_sink(atonce.Kafka(name, servers=self.servers, unverified_transactions=self.unverified_transactions))
 
     def rows(self, df: Any) -> Any:
         return df.selectExpr("CAST(id AS STRING) AS key", "concat('body ', id) AS value")
@@ -117,6 +118,10 @@ class DeltaSystem:
 
 SYSTEMS: dict[str, Callable[[pytest.FixtureRequest], System]] = {
     "kafka": lambda request: KafkaSystem(request.getfixturevalue("embedded")),
+    "kafka-protocol-1": lambda request: KafkaSystem(request.getfixturevalue("embedded_v1")),
+    "kafka-3.9": lambda request: KafkaSystem(request.getfixturevalue("kafka_3_9")),
+    "kafka-3.9-unverified": lambda request: KafkaSystem(request.getfixturevalue("kafka_3_9_unverified"), "allow"),
+    "kafka-4.3-v1": lambda request: KafkaSystem(request.getfixturevalue("kafka_4_3_v1")),
     "postgres": lambda request: PostgresSystem(request.getfixturevalue("postgres_url")),
     "sqlite": lambda request: SqliteSystem(request.getfixturevalue("scratch") / "out.db"),
     "duckdb": lambda request: DuckSystem(request.getfixturevalue("scratch") / "out.duckdb"),

@@ -17,7 +17,12 @@ from tests.contract.connectors.sql.database import Crash, batch, crash_at, ident
 from tests.contract.connectors.systems import SYSTEMS, System, fresh_name
 
 LEVELS = list(Guarantee)
-SINKS = [name for name, plugin in plugins("sink").items() if plugin.package == "atonce"]
+SOAK = pytest.mark.soak
+SINKS = [
+    *(name for name, plugin in plugins("sink").items() if plugin.package == "atonce"),
+    "kafka-protocol-1",
+    *(pytest.param(name, marks=SOAK) for name in ("kafka-3.9", "kafka-3.9-unverified", "kafka-4.3-v1")),
+]
 
 
 @pytest.fixture(params=SINKS)

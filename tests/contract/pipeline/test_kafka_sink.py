@@ -12,9 +12,11 @@ import pytest
 
 import atonce
 from atonce.client.cluster import Cluster
+from atonce.client.offsets import TopicPartition
 from atonce.client.operate.admin import create_topic
 from atonce.client.transaction import Transaction
 from atonce.connectors.kafka import open as kafka_open
+from atonce.connectors.kafka.protocol import asked
 from atonce.connectors.kafka.sink import KafkaSink
 from atonce.connectors.kafka.write import lease as kafka_lease
 from atonce.connectors.kafka.write.blobs import Encoder, Targets
@@ -31,6 +33,18 @@ Make = Callable[..., atonce.Pipeline]
 COPY = "SELECT CAST(key AS STRING) AS key, CAST(value AS STRING) AS value FROM input"
 
 
+@pytest.fixture(
+    params=[
+        "protocol-2",
+        "embedded_v1",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("kafka_3_9", "kafka_3_9_unverified", "kafka_4_3_v1")),
+    ]
+)
+def embedded(request: pytest.FixtureRequest, embedded: str) -> str:
+    """The same traps on brokers of both transaction protocols."""
+    return embedded if request.param == "protocol-2" else str(request.getfixturevalue(request.param))
+
+
 @pytest.fixture
 def copy(embedded: str, scratch: Path, spark: Any) -> Make:
     """A pipeline from a fresh topic with records to another, effectively once."""
@@ -44,7 +58,11 @@ def copy(embedded: str, scratch: Path, spark: Any) -> Make:
             atonce.Pipeline(name, checkpoint=str(scratch / name))
             .read(atonce.Kafka(name, servers=embedded))
             .transform(transform)
-            .write(atonce.Kafka(**{"topic": f"{name}-out", "servers": embedded, **sink}))
+            .write(
+                atonce.Kafka(
+                    **{"topic": f"{name}-out", "servers": embedded, "unverified_transactions": "allow", **sink}
+                )
+            )
         )
 
     return make
@@ -196,16 +214,19 @@ def test_second_attempt_of_a_task_may_not_write(embedded: str) -> None:
     server = LeaseServer()
     with Cluster(embedded) as cluster:
         create_topic(cluster, topic, partitions=1)
-        transaction = Transaction(cluster, topic, 60_000)
+        place = TopicPartition(topic, 0)
+        transaction = asked(cluster).transactions(cluster, topic, lambda: [place], lambda: None)(60_000)
         transaction.init()
+        producer_id, epoch = transaction.producer_id, transaction.epoch
         leased = SendTask(
             servers=embedded,
             config={},
             mode="transaction",
             transactional_id=topic,
-            producer_id=transaction.producer_id,
-            epoch=transaction.epoch,
-            lease=server.open("1").address,
+            producer_id=producer_id,
+            epoch=epoch,
+            protocol=transaction.protocol,
+            lease=server.open("1", admit=lambda *_: transaction.grant(place, producer_id, epoch)).address,
             encoder=encoder,
         )
         list(leased([rows]))
@@ -275,7 +296,13 @@ def test_undeliverable_row_goes_to_the_dead_letter_topic_with_the_rest_of_its_ba
     assert [key for key, _ in consume(embedded, dead)] == ["31"]
 
 
-def test_topics_by_column_are_created_with_the_partitions_of_the_input(copy: Make, embedded: str, capsys: Any) -> None:
+def test_topics_by_column_are_created_with_the_partitions_of_the_input(
+    copy: Make, embedded: str, capsys: Any, request: pytest.FixtureRequest
+) -> None:
+    if "kafka_3_9_unverified" in request.node.name:
+        with pytest.raises(UsageError, match="rows choose their topic by column"):
+            copy(topic=None).run(available_now=True)
+        return
     fan = f"fan-{uuid.uuid4().hex[:8]}"
     by_column = f"SELECT key, value, concat('{fan}-', CAST(CAST(key AS STRING) AS INT) % 2) AS topic FROM input"
     copy(transform=by_column, topic=None).run(available_now=True)

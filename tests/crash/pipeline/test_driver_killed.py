@@ -46,6 +46,18 @@ CASES = [
 RECORDS = 40
 
 
+@pytest.fixture(
+    params=[
+        "protocol-2",
+        "embedded_v1",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("kafka_3_9", "kafka_3_9_unverified", "kafka_4_3_v1")),
+    ]
+)
+def embedded(request: pytest.FixtureRequest, embedded: str) -> str:
+    """The same kills on brokers of both transaction protocols."""
+    return embedded if request.param == "protocol-2" else str(request.getfixturevalue(request.param))
+
+
 @pytest.fixture
 def killed(embedded: str, scratch: Path) -> list[dict[str, str]]:
     """All cases, after the process that held them at their steps was killed."""

@@ -24,6 +24,8 @@ def pipeline(case: dict[str, str], servers: str, scratch: str) -> atonce.Pipelin
     """The same for the victim and for the recovery."""
     make = OUTPUTS[case["sink"]]
     sink = make(case["name"], servers, Path(scratch), "").sink
+    if isinstance(sink, atonce.Kafka):
+        sink = replace(sink, unverified_transactions="allow")
     if case.get("timer_ms"):
         sink = replace(sink, auto_commit_interval_ms=int(case["timer_ms"]))
     source: Any = atonce.Kafka(case["name"], servers=servers, options={"maxOffsetsPerTrigger": str(PER_BATCH)})

@@ -68,7 +68,21 @@ def test_settings_of_a_broker_that_would_hurt_are_found() -> None:
     assert "transaction.max.timeout.ms" in longest["advice"]
     assert found["offset retention"]["verdict"] == "warning"
     assert "transaction.version 2" in found["features"]["found"]
+    assert found["transactions"]["found"].startswith("transaction protocol 2")
     assert found["clock"]["verdict"] == "ok" and found["hanging transactions"]["verdict"] == "ok"
+
+
+@pytest.mark.parametrize(("verifies", "verdict"), [(True, "ok"), (False, "problem")])
+def test_transaction_protocol_is_named_and_brokers_that_do_not_verify_are_a_problem(
+    verifies: bool, verdict: str
+) -> None:
+    settings = {"transaction.version": 1, "transaction.partition.verification.enable": verifies}
+    with Broker(settings=settings) as broker:
+        _, found = doctor("--servers", broker.servers)
+    told = found["transactions"]
+    assert told["verdict"] == verdict
+    assert told["found"].startswith("transaction protocol 1, an epoch per batch (transaction.version 1, ")
+    assert verifies or "unverified_transactions: allow" in told["advice"]
 
 
 def test_cluster_that_does_not_answer_is_a_problem_and_the_machine_is_still_looked_at() -> None:

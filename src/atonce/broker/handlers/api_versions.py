@@ -1,7 +1,8 @@
 """ApiVersions: key 18, versions 0-4.
 
-Lists what the handlers folder holds, and the features `transaction.version` 2 and `group.version` 1. A version that
-we do not know is answered in version 0 with UNSUPPORTED_VERSION and the list, so that the client can try again.
+Lists what the handlers folder holds, and the features `transaction.version` (2, unless the broker was started with
+another) and `group.version` 1. A version that we do not know is answered in version 0 with UNSUPPORTED_VERSION and the
+list, so that the client can try again.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
         for value in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(value):
                 return context.reply(error_code=ErrorCode.invalid_request)
-    return answer(context)
+    return answer(context, transactions=broker.settings.number("transaction.version"))
 
 
-def answer(context: Context, error: ErrorCode = ErrorCode.none) -> Any:
+def answer(context: Context, error: ErrorCode = ErrorCode.none, transactions: int = 0) -> Any:
+    """`transactions`: the level of `transaction.version`; a feature at level 0 is not listed as finalized."""
+    levels = {name: level for name, (_, _, level) in FEATURES.items()} | {"transaction.version": transactions}
     return context.reply(
         error_code=error,
         api_keys=[
@@ -47,6 +50,7 @@ def answer(context: Context, error: ErrorCode = ErrorCode.none) -> Any:
         finalized_features_epoch=1,
         finalized_features=[
             {"name": name, "max_version_level": level, "min_version_level": level}
-            for name, (_, _, level) in FEATURES.items()
+            for name, level in levels.items()
+            if level
         ],
     )

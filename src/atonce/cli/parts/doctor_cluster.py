@@ -10,10 +10,10 @@ from atonce.cli.parts.finding import Finding, note, ok, problem, warning
 from atonce.client.cluster import Cluster
 from atonce.client.operate import admin, hanging
 from atonce.client.operate.durability import LEDGER_TOPICS, forgetful
+from atonce.connectors.kafka.protocol import VERIFICATION, asked
 from atonce.connectors.kafka.topic import Kafka
-from atonce.errors import AtOnceError
+from atonce.errors import AtOnceError, UsageError
 
-NEEDED_TRANSACTION_VERSION = 2
 OUR_TIMEOUT_MS = Kafka("any").transaction_timeout_ms
 # Pipelines commit their position again at least daily; two days leave room for one that is down over night.
 LEAST_RETENTION_MINUTES = 2 * 24 * 60
@@ -59,16 +59,20 @@ def _brokers(cluster: Cluster) -> Iterator[Finding]:
 
 def _transaction_version(cluster: Cluster) -> Iterator[Finding]:
     features = cluster.features()
-    level = features.get("transaction.version", 0)
     yield ok("features", ", ".join(f"{name} {number}" for name, number in sorted(features.items())) or "none told")
-    if level < NEEDED_TRANSACTION_VERSION:
+    try:
+        found = asked(cluster)
+    except UsageError as error:
+        yield problem("transactions", f"no Kafka sink: {error}", "use a newer Kafka for the output")
+        return
+    if found.unverified:
         yield problem(
             "transactions",
-            f"transaction.version is {level}, effectively-once into Kafka needs {NEEDED_TRANSACTION_VERSION}",
-            "use Kafka 4.0 or newer and raise it: kafka-features.sh upgrade --feature transaction.version=2",
+            found.words,
+            f"set {VERIFICATION}=true, or accept what is left with unverified_transactions: allow at the sink",
         )
     else:
-        yield ok("transactions", f"transaction.version {level}")
+        yield ok("transactions", found.words)
 
 
 def _settings(cluster: Cluster) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from atonce.client.cluster import Cluster
 from atonce.client.errors import FencedError
+from atonce.client.offsets import TopicPartition
 from atonce.client.same_cluster import same_cluster
 from atonce.connectors.kafka.ledger import KafkaLedger
 from atonce.connectors.kafka.owner import Owner
@@ -76,6 +77,8 @@ class KafkaOpenSink:
         self._home: KafkaLedger
         self._owner: Owner
         """Known from the claim on."""
+        self._protocol = KafkaSink(kafka).protocol(self._cluster)
+        self._leaders: dict[str, list[int]] = {}
         self._lease = LeaseServer(Place.of(spark))
         self._timer = TimedCommits(self._record_from_timer, kafka.auto_commit_interval_ms / 1000)
         self._spool = Spool(spark, repeatable=identity.guarantee is not Guarantee.AT_MOST_ONCE)
@@ -88,7 +91,14 @@ class KafkaOpenSink:
     def claim(self) -> Progress | None:
         if not self._claiming:
             self._make_topics()
-            self._owner = Owner(self._cluster, self._identity, self._home, self._kafka.transaction_timeout_ms)
+            self._leaders = self._leaders_now()
+            self._owner = Owner(
+                self._cluster,
+                self._identity,
+                self._home,
+                self._kafka.transaction_timeout_ms,
+                self._protocol.transactions(self._cluster, self._identity.name, self._partitions, self._check_protocol),
+            )
             self._claiming = True  # whoever claims again is the same owner, which may have been replaced meanwhile
         return self._owner.claim()
 
@@ -201,6 +211,7 @@ class KafkaOpenSink:
         )
 
     def _in_one_transaction(self, batch: Batch, progress: Progress) -> int:
+        self._look_at_topics()
         transaction = self._owner.begin()
         self._owner.look()
         attempt = Attempt(
@@ -272,11 +283,34 @@ class KafkaOpenSink:
             if found is not None:
                 self._topics[name] = len(found.partitions)
         self._looked_at = time.monotonic()
+        leaders, self._leaders = self._leaders, self._leaders_now()
+        if leaders != self._leaders:
+            self._check_protocol()
+
+    def _partitions(self) -> list[TopicPartition]:
+        """Every partition that rows of this sink may go to."""
+        return [TopicPartition(name, index) for name, count in self._topics.items() for index in range(count)]
+
+    def _leaders_now(self) -> dict[str, list[int]]:
+        found = {name: self._cluster.topic(name) for name in self._topics}
+        return {name: [each.leader for each in topic.partitions] for name, topic in found.items() if topic is not None}
+
+    def _check_protocol(self) -> None:
+        """A broker that was started since may have other settings, or be an older one."""
+        if self._protocol.number == 1:
+            KafkaSink(self._kafka).protocol(self._cluster)
 
     def _send(self, batch: Batch, attempt: Attempt, timeout_ms: int | None) -> Report:
         encoder = self._encoder_of(batch)
         mode, leased = self._task.mode, self._task.lease is not None
-        watch = Watch(self._spark, self._lease if leased else None, attempt.id, mode, timeout_ms)
+        watch = Watch(
+            self._spark,
+            self._lease if leased else None,
+            attempt.id,
+            mode,
+            timeout_ms,
+            self._admits(attempt) if mode == "transaction" else None,
+        )
         attempt = replace(attempt, spooled=self._spool.usable())
         try:
             report = Sending(batch, self._jobs, encoder, self._task, attempt).run(watch)
@@ -290,6 +324,13 @@ class KafkaOpenSink:
         for note in report.notes:
             self._act_on(note)
         return report
+
+    def _admits(self, attempt: Attempt) -> Callable[[str, int], None]:
+        """Asked by the lease before it grants this attempt a partition."""
+        transaction = self._owner.transaction
+        return lambda topic, partition: transaction.grant(
+            TopicPartition(topic, partition), attempt.producer_id, attempt.epoch
+        )
 
     def _act_on(self, note: dict[str, Any]) -> None:
         if "failed" in note:
@@ -316,6 +357,7 @@ class KafkaOpenSink:
             transactional_id=self._identity.name if mode == "transaction" else None,
             lease=self._lease.address() if mode in ("transaction", "forget") else None,
             spool=self._spool.folder,
+            protocol=self._protocol.number,
         )
 
     def _find_or_create(self, name: str) -> None:

@@ -12,6 +12,7 @@ next batch.
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -35,17 +36,27 @@ from atonce.errors import (
 
 _CLAIM_TRIES = 5
 _NEWCOMER_CLAIMS_WITHIN_S = 3.0
+_NEWCOMERS_PART_WITHIN_S = 0.2
 
 
 class Owner:
     """Holds the transaction and the ledger. All methods may raise `ReplacedError`."""
 
-    def __init__(self, cluster: Cluster, identity: Identity, ledger: KafkaLedger, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        identity: Identity,
+        ledger: KafkaLedger,
+        timeout_ms: int,
+        transactions: Callable[[int], Transaction],
+    ) -> None:
+        """`transactions`: makes one, by the protocol of the cluster, with the time-out it is given."""
         self._cluster = cluster
         self._identity = identity
         self._ledger = ledger
         self.timeout_ms = timeout_ms
-        self.transaction = Transaction(cluster, identity.name, timeout_ms)
+        self._transactions = transactions
+        self.transaction = self._transactions(timeout_ms)
         self._open = False
         """Our epoch may have been written with and not ended; it is aborted before the next transaction begins."""
         self._claimed = identity.claimed
@@ -62,7 +73,11 @@ class Owner:
             # A second claim by the same instance must not take the pipeline back from one that replaced it.
             self._check_claim(self.read())
         for left in reversed(range(_CLAIM_TRIES)):
-            self.transaction.init()
+            try:
+                self.transaction.init()
+            except FencedError:
+                self._claim_again(left)
+                continue
             self._open, self._in_doubt, self._reading, self._claimed = False, None, None, True
             try:
                 recorded = self._acknowledged = self.read()
@@ -76,12 +91,16 @@ class Owner:
                 self._commit(mine)
                 self._acknowledged = mine
             except FencedError:
-                # An older instance took our arrival for a time-out of its own; claiming again settles it.
-                if left:
-                    continue
-                raise ReplacedError(self._replaced("another instance keeps claiming it")) from None
+                self._claim_again(left)
+                continue
             return mine
         return None
+
+    def _claim_again(self, left: int) -> None:
+        """An older instance took our arrival for a time-out, or another newcomer came: claiming settles it."""
+        if not left:
+            raise ReplacedError(self._replaced("another instance keeps claiming it")) from None
+        time.sleep(random.uniform(0.0, _NEWCOMERS_PART_WITHIN_S))
 
     def read(self) -> Progress | None:
         """The ledger, once nothing in it is pending any more."""
@@ -118,8 +137,12 @@ class Owner:
             self.abort()
         if timeout_ms is not None and timeout_ms != self.timeout_ms:
             self.timeout_ms = timeout_ms
-            self.transaction = Transaction(self._cluster, self._identity.name, timeout_ms)
-            self.transaction.init()
+            self.transaction = self._transactions(timeout_ms)
+            self._take_epoch()
+        try:
+            self.transaction.ready()
+        except FencedError:
+            self._renew()
         self._open = True
         return self.transaction
 
@@ -211,10 +234,17 @@ class Owner:
         recorded = self.read()
         if not self._foreign and (recorded is None or self._in_doubt is None or not _same(recorded, self._in_doubt)):
             self._refuse_moved(recorded)
-        self.transaction.init()
+        self._take_epoch()
         recorded = self.read()
         self._check_claim(recorded)
         return recorded
+
+    def _take_epoch(self) -> None:
+        """Claims again for this instance; a newcomer that claims meanwhile is waited for, and found by its claim."""
+        try:
+            self.transaction.init()
+        except FencedError as error:
+            raise AttemptAborted(f"somebody else claims {self._identity.name!r} at this moment: {error}") from error
 
     def _check_claim(self, recorded: Progress | None) -> None:
         if recorded is not None and recorded.instance != self._identity.instance:

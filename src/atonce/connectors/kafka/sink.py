@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from atonce.client.cluster import Cluster
+from atonce.connectors.kafka.protocol import RESIDUE, TransactionProtocol, asked, required
 from atonce.connectors.kafka.topic import Kafka
 from atonce.delivery.contract import Identity, OpenSink
-from atonce.errors import UsageError
+from atonce.errors import AtOnceError, UsageError
 from atonce.guarantee import SinkTraits
-
-TRANSACTION_VERSION = 2
-"""`transaction.version` from which one transaction can be written by several tasks (Kafka 4.0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class KafkaSink:
             why="output, offsets and token are written in one Kafka transaction per micro-batch",
             needs=(
                 "readers of the output use isolation.level=read_committed",
-                "Kafka 4.0 or newer (transaction.version 2)",
+                "Kafka 4.0 or newer (transaction.version 2), or 3.6.1 or newer whose brokers verify transactions",
             ),
         )
 
@@ -51,15 +49,7 @@ class KafkaSink:
         if not self.kafka.servers:
             raise UsageError("no servers are known for the Kafka sink")
         with Cluster(self.kafka.servers, self.kafka.config) as cluster:
-            version = cluster.features().get("transaction.version", 0)
-            if version < TRANSACTION_VERSION:
-                raise UsageError(
-                    f"{self.kafka.servers} has transaction.version {version}; {TRANSACTION_VERSION} is needed so "
-                    f"that the "
-                    "tasks of a batch can share one transaction. Next: use Kafka 4.0 or newer, or raise the feature "
-                    "with "
-                    "`kafka-features.sh upgrade --feature transaction.version=2`."
-                )
+            self.protocol(cluster)
             if not self.kafka.create:
                 for name in self.kafka.topic_names():
                     if cluster.topic(name) is None:
@@ -69,12 +59,39 @@ class KafkaSink:
                             f"Next: `atonce topics create {name}`, or create: true."
                         )
 
+    def protocol(self, cluster: Cluster) -> TransactionProtocol:
+        """How this cluster lets one transaction be written by many tasks; `UsageError` where it does not."""
+        found = required(cluster, allow_unverified=self.kafka.unverified_transactions == "allow")
+        if found.unverified and self.kafka.topic is None:
+            raise UsageError(
+                f"rows choose their topic by column, so nobody knows beforehand where older tasks would have to be "
+                f"fenced, and {self.kafka.servers} does not refuse them by itself: {found.unverified}. "
+                "Next: name one topic, or let the brokers verify transactions"
+            )
+        return found
+
+    def says(self) -> list[str]:
+        """Which transaction protocol is used, and why."""
+        found = self._asked()
+        return [found.words] if found is not None else []
+
+    def _asked(self) -> TransactionProtocol | None:
+        if not self.kafka.servers:
+            return None
+        try:
+            with Cluster(self.kafka.servers, self.kafka.config) as cluster:
+                return asked(cluster)
+        except AtOnceError:
+            return None  # `check` says why
+
     def doubts(self) -> list[str]:
         """How the cluster keeps output and ledger is its operator's choice."""
         from atonce.client.operate.durability import LEDGER_TOPICS
         from atonce.connectors.kafka.doubts import doubts
 
-        return doubts(self.kafka, outputs=[*self.kafka.topic_names(), *LEDGER_TOPICS])
+        found = doubts(self.kafka, outputs=[*self.kafka.topic_names(), *LEDGER_TOPICS])
+        protocol = self._asked() if self.kafka.unverified_transactions == "allow" else None
+        return [RESIDUE, *found] if protocol is not None and protocol.unverified else found
 
     def open(self, identity: Identity, spark: Any) -> OpenSink:
         from atonce.connectors.kafka.open import KafkaOpenSink

@@ -34,6 +34,7 @@ SINK_ONLY = (
     "dead_letter",
     "progress_topic",
     "transaction_timeout_ms",
+    "unverified_transactions",
     "auto_commit_interval_ms",
 )
 
@@ -102,6 +103,9 @@ class Kafka:
     """Where progress stands when rows choose their topic by column and the input is not on this cluster."""
     transaction_timeout_ms: int = field(default=60_000, kw_only=True)
     """How long one batch may take; not above the broker's transaction.max.timeout.ms."""
+    unverified_transactions: str = field(default="refuse", kw_only=True)
+    """refuse or allow: brokers below transaction version 2 that do not verify what they take into a transaction (older
+    than Kafka 3.6.1, or with transaction.partition.verification.enable=false)."""
     auto_commit_interval_ms: int = field(default=5_000, kw_only=True)
     """How often progress is recorded under level none, as `auto.commit.interval.ms` of a consumer."""
 
@@ -120,6 +124,7 @@ class Kafka:
         _one_of("compression", self.compression, COMPRESSIONS)
         _one_of("acks", str(self.acks), ("all", "-1", "1", "0"))
         _one_of("on_error", self.on_error, ON_ERROR)
+        _one_of("unverified_transactions", self.unverified_transactions, ("refuse", "allow"))
         _one_of("isolation", self.isolation, ("read_committed", "read_uncommitted"))
         for name in ("transaction_timeout_ms", "auto_commit_interval_ms"):
             value = getattr(self, name)

@@ -25,10 +25,13 @@ from atonce.local.private import make_private_directory, write_private
 from atonce.local.scratch import scratch_directory
 from atonce.local.servers.answering import known_brokers
 from atonce.local.servers.jars import classpath
-from atonce.local.servers.pins import KAFKA, Bundle
+from atonce.local.servers.pins import KAFKA_VERSION, Bundle
+from atonce.local.servers.pins import kafka as kafka_bundle
 
 READY_TIMEOUT_S = 120.0
 HEAP_MB = 512
+_PORT_TRIES = 3
+_TAKEN = "Address already in use"
 
 
 class ApacheKafka:
@@ -42,21 +45,25 @@ class ApacheKafka:
         settings: Mapping[str, str] | None = None,
         listeners: Mapping[str, int] | None = None,
         plugins: tuple[Bundle, ...] = (),
+        version: str = KAFKA_VERSION,
+        features: Mapping[str, int] | None = None,
     ) -> None:
         """`listeners`: further ones of node 1, security protocol → port; their secrets go into `settings`.
 
-        `plugins`: jars beside Kafka's own, whose classes `settings` names.
+        `plugins`: jars beside Kafka's own, whose classes `settings` names. `version`: one that is pinned.
+        `features`: the levels that new data is formatted with, e.g. {"transaction.version": 1}.
         """
         if nodes not in (1, 3):
             raise UsageError(f"nodes must be 1 or 3, got {nodes}: two nodes cannot outvote one that failed")
         self.nodes = list(range(1, nodes + 1))
-        self._host, first = _parse_listen(listen)
-        ports = free_ports(2 * nodes, self._host)
-        self._controller_port = dict(zip(self.nodes, ports[nodes:], strict=True))
-        self.port = {node: first + node - 1 if first else ports[node - 1] for node in self.nodes}
+        self._host, self._first_port = _parse_listen(listen)
+        self.port: dict[int, int] = {}
+        self._controller_port: dict[int, int] = {}
+        self._pick_ports()
         self._settings = dict(settings or {})
         self._listeners = dict(listeners or {})
-        self._bundles = (KAFKA, *plugins)
+        self._features = dict(features or {})
+        self._bundles = (kafka_bundle(version), *plugins)
         self._scratch = data is None
         self.data = scratch_directory("kafka") if data is None else Path(data).absolute()
         self._children: dict[int, Child] = {}
@@ -80,14 +87,31 @@ class ApacheKafka:
         try:
             self._java = find_java().command
             self._classpath = classpath(*self._bundles)
-            self._format()
-            for node in self.nodes:
-                self._launch(node)
-            self.wait_until_ready()
+            for left in reversed(range(_PORT_TRIES)):
+                self._format()
+                for node in self.nodes:
+                    self._launch(node)
+                try:
+                    self.wait_until_ready()
+                    break
+                except ChildFailed:
+                    if not left or not self._port_was_taken():
+                        raise
+                    self.kill()
+                    self._pick_ports()
         except BaseException:
             self.close()
             raise
         return self
+
+    def _pick_ports(self) -> None:
+        ports, nodes = free_ports(2 * len(self.nodes), self._host), len(self.nodes)
+        self._controller_port = dict(zip(self.nodes, ports[nodes:], strict=True))
+        self.port = {node: self._first_port + node - 1 if self._first_port else ports[node - 1] for node in self.nodes}
+
+    def _port_was_taken(self) -> bool:
+        """A port that was free is another's by the time Kafka binds it, seconds later; ports that were given stay."""
+        return not self._first_port and any(_TAKEN in self.log(node).read_text(errors="replace") for node in self.nodes)
 
     def kill(self, node: int | None = None) -> None:
         """SIGKILL one node, or all."""
@@ -171,6 +195,7 @@ class ApacheKafka:
                     cluster_id,
                     "--config",
                     str(self._folder(node) / "server.properties"),
+                    *(word for name, level in self._features.items() for word in ("--feature", f"{name}={level}")),
                 ]
                 running.append(
                     subprocess.Popen(

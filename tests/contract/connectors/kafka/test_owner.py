@@ -13,6 +13,7 @@ from atonce.client.offsets import Committed, TopicPartition, commit, committed
 from atonce.client.operate.admin import create_topic
 from atonce.connectors.kafka.ledger import KafkaLedger
 from atonce.connectors.kafka.owner import Owner
+from atonce.connectors.kafka.protocol import asked
 from atonce.delivery.contract import Identity
 from atonce.delivery.progress import Cut, Progress
 from atonce.errors import LedgerMismatch, ReplacedError
@@ -25,7 +26,11 @@ class Pipeline:
 
     def owner(self, instance: str, claimed: bool = False) -> Owner:
         who = Identity(name=self.name, instance=instance, guarantee=Guarantee.EFFECTIVELY_ONCE, claimed=claimed)
-        return Owner(self.cluster, who, KafkaLedger(group=self.name), 60_000)
+        make = asked(self.cluster).transactions(self.cluster, self.name, self.outputs, lambda: None)
+        return Owner(self.cluster, who, KafkaLedger(group=self.name), 60_000, make)
+
+    def outputs(self) -> list[TopicPartition]:
+        return [TopicPartition(self.name, 0)]
 
     def at(self, instance: str, batch_id: int, sequence: int) -> Progress:
         return Progress(
@@ -49,10 +54,10 @@ class Pipeline:
         owner.commit(progress)
 
 
-@pytest.fixture
-def pipeline(kafka_servers: str) -> Iterator[Pipeline]:
+@pytest.fixture(params=["embedded", "apache_kafka", "embedded_v1", "kafka_3_9", "kafka_3_9_unverified"])
+def pipeline(request: pytest.FixtureRequest) -> Iterator[Pipeline]:
     name = f"owner-{uuid.uuid4().hex[:8]}"
-    with Cluster(kafka_servers) as cluster:
+    with Cluster(request.getfixturevalue(request.param)) as cluster:
         create_topic(cluster, name, partitions=1)
         yield Pipeline(cluster, name)
 

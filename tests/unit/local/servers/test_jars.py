@@ -7,9 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from atonce.errors import UsageError
 from atonce.local.servers import jars as module
 from atonce.local.servers.jars import JarDamaged, JarsMissing, cache_root, jars, retrieve
-from atonce.local.servers.pins import KAFKA, SPARK_CONNECTOR, STREAMS, TIERED, TOOLS, Bundle, Pin
+from atonce.local.servers.pins import (
+    KAFKA,
+    KAFKA_VERSION,
+    SPARK_CONNECTOR,
+    STREAMS,
+    TIERED,
+    TOOLS,
+    Bundle,
+    Pin,
+    kafka,
+    kafka_versions,
+)
 
 CONTENT = b"a jar"
 PIN = Pin("org.example", "thing", "1.0", hashlib.sha256(CONTENT).hexdigest())
@@ -79,7 +91,24 @@ def test_cache_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_pin_is_complete() -> None:
-    for bundle in (KAFKA, TOOLS, STREAMS, SPARK_CONNECTOR, TIERED):
+    older = [kafka(version) for version in kafka_versions()]
+    for bundle in (KAFKA, TOOLS, STREAMS, SPARK_CONNECTOR, TIERED, *older):
         assert len({pin.file for pin in bundle.pins}) == len(bundle.pins)
         for pin in bundle.pins:
             assert len(pin.sha256) == 64 and pin.organisation and pin.revision
+
+
+def test_a_kafka_is_found_by_its_version_or_by_its_line() -> None:
+    assert [version.rpartition(".")[0] for version in kafka_versions()] == [
+        "3.7",
+        "3.8",
+        "3.9",
+        "4.0",
+        "4.1",
+        "4.2",
+        "4.3",
+    ]
+    assert kafka("3.9") == kafka("3.9.2") and kafka("3.9.2").name == "kafka-3.9.2"
+    assert kafka(KAFKA_VERSION) == KAFKA
+    with pytest.raises(UsageError, match=r"Apache Kafka '2\.8' is not one of: 3\.7\.2, .*4\.3\.1"):
+        kafka("2.8")

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from atonce.errors import AttemptAborted
+from atonce.errors import AtOnceError, AttemptAborted
 from atonce.spark.channel import Door, Place, knock
 
 _CONNECT_TIMEOUT_S = 10.0
@@ -78,6 +78,10 @@ class Round:
     address: LeaseAddress
     approve: Callable[[], bool] | None = None
     """Asked once for every task, before its first grant."""
+    admit: Callable[[str, int], None] | None = None
+    """Called before a partition is granted; what it raises denies it."""
+    refused: AtOnceError | None = None
+    """What `admit` raised first."""
     granted: dict[Target, _Task] = field(default_factory=dict)
     contested: Target | None = None
     """A partition that a second attempt of its task asked for, after the first had failed."""
@@ -99,9 +103,14 @@ class LeaseServer:
     def address(self, round_id: str = "") -> LeaseAddress:
         return LeaseAddress(self._host, self._door.port, self._secret, round_id)
 
-    def open(self, round_id: str, approve: Callable[[], bool] | None = None) -> Round:
+    def open(
+        self,
+        round_id: str,
+        approve: Callable[[], bool] | None = None,
+        admit: Callable[[str, int], None] | None = None,
+    ) -> Round:
         """Begins a round, and with it ends the one before: whoever still writes for that one stops."""
-        opened = Round(self.address(round_id), approve)
+        opened = Round(self.address(round_id), approve, admit)
         with self._changed:
             self._end_open()
             self._open = opened
@@ -162,7 +171,17 @@ class LeaseServer:
                 return False
             if current.first_grant_at is None:
                 current.first_grant_at = time.monotonic()
-            return True
+        return current.admit is None or self._admitted(current, target)
+
+    def _admitted(self, current: Round, target: Target) -> bool:
+        """Without the lock: it may ask a broker, and others must be able to end the round meanwhile."""
+        assert current.admit is not None
+        try:
+            current.admit(*target)
+        except AtOnceError as error:
+            current.refused = current.refused or error
+            return False
+        return self._open is current
 
     def _stand_back(self, current: Round, target: Target, first: _Task, second: _Task) -> None:
         """Returns when the second attempt may be told that it writes nothing. Called with the lock held."""

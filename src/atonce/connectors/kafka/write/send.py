@@ -34,6 +34,8 @@ class SendTask:
     transactional_id: str | None = None
     producer_id: int = -1
     epoch: int = -1
+    protocol: int = 2
+    """Of the transaction: who adds partitions to it, the broker or the lease."""
     lease: LeaseAddress | None = field(default=None, repr=False)
     encoder: Encoder | None = None
     """Set when the batch is small enough for one task: then there is no shuffle between encoding and sending."""
@@ -117,6 +119,7 @@ class SendTask:
             acks=0 if self.mode == "forget" else self.acks,
             retries=self.mode != "forget",
             should_stop=lease.broken if lease is not None else None,
+            protocol=self.protocol,
         )
 
 

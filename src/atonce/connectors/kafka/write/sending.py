@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -34,13 +35,20 @@ class Watch:
     """
 
     def __init__(
-        self, spark: Any, lease: LeaseServer | None, round_id: str, mode: Mode, timeout_ms: int | None = None
+        self,
+        spark: Any,
+        lease: LeaseServer | None,
+        round_id: str,
+        mode: Mode,
+        timeout_ms: int | None = None,
+        admit: Callable[[str, int], None] | None = None,
     ) -> None:
         self._spark = spark
         self._lease = lease
         self._round_id = round_id
         self._round: Round | None = None
         self._mode = mode
+        self._admit = admit
         self._timeout_s = timeout_ms / 1000 * _TIME_SHARE if timeout_ms else None
         self._stages = StageRetries(spark)
         self._stack = contextlib.ExitStack()
@@ -53,7 +61,7 @@ class Watch:
         if self._lease is not None:
             # What went out without a transaction cannot be taken back, so there it is asked before, and not after.
             approve = self._computed_once if self._mode == "forget" else None
-            self._round = self._lease.open(self._round_id, approve)
+            self._round = self._lease.open(self._round_id, approve, self._admit)
             self._stack.callback(self._lease.revoke, self._round)
             threading.Thread(target=self._look, name="atonce-watch", daemon=True).start()
         return self
@@ -80,6 +88,8 @@ class Watch:
                 self.why = AttemptAborted(
                     f"a second attempt of a task asked to write {topic}/{partition}: the batch runs again"
                 )
+            elif held.refused is not None:
+                self.why = AttemptAborted(f"a partition could not be added to the transaction: {held.refused}")
             elif began is not None and self._timeout_s is not None and time.monotonic() - began > self._timeout_s:
                 self.why = OutOfTime(
                     f"the batch was not written within {self._timeout_s:.0f} s of its transaction's time"
