@@ -112,6 +112,7 @@ def test_crash_before_the_commit_leaves_neither_rows_nor_progress(
     sink = system.sink(name).open(who, ten(0).sparkSession)
     sink.claim()
     sink.output_and_progress(batch(ten(0), 0), progress(who, 0))
+    sink.settle()
     with pytest.raises(Crash):
         sink.output_and_progress(batch(ten(1), 1, crash_at(moment)), progress(who, 1))
     assert system.ids(name) == list(range(10))
@@ -178,6 +179,7 @@ def test_older_instance_is_fenced_and_writes_nothing(system: System, name: str, 
     with pytest.raises(ReplacedError):
         first.claim()
     second.output_and_progress(batch(ten(1), 1), progress(new, 1))
+    second.settle()
     assert system.ids(name) == list(range(20))
     first.close()
     second.close()
@@ -216,5 +218,6 @@ def test_task_that_raises_leaves_nothing_and_keeps_the_users_own_error(
     assert not isinstance(raised.value, AttemptAborted)
     assert system.ids(name) == []
     sink.output_and_progress(batch(ten(0), 0), progress(who, 0))
+    sink.settle()
     assert system.ids(name) == list(range(10))
     sink.close()
