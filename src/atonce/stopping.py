@@ -10,7 +10,27 @@ from contextlib import contextmanager
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-Stops = list[Callable[[], None]]
+
+
+class Stops:
+    """What a signal calls. Spark takes SIGINT for itself when its session starts, so each newcomer takes it back."""
+
+    def __init__(self) -> None:
+        self._stops: list[Callable[[], None]] = []
+        self._arm: Callable[[], None] = lambda: None
+
+    def append(self, stop: Callable[[], None]) -> None:
+        self._stops.append(stop)
+        self._arm()
+
+    def armed_by(self, arm: Callable[[], None]) -> None:
+        self._arm = arm
+
+    def __call__(self) -> bool:
+        """Whether there was anything to stop."""
+        for each in self._stops:
+            each()
+        return bool(self._stops)
 
 
 @contextmanager
@@ -20,7 +40,7 @@ def stopped_by_signals() -> Iterator[Stops]:
 
     Only the main thread can listen to signals.
     """
-    stops: Stops = []
+    stops = Stops()
     if threading.current_thread() is not threading.main_thread():
         yield stops
         return
@@ -28,9 +48,7 @@ def stopped_by_signals() -> Iterator[Stops]:
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         nonlocal interrupted
-        for each in stops:
-            each()
-        if not stops and not interrupted:
+        if not stops() and not interrupted:
             interrupted = True
             # Py4J would log the interrupt with its stack, wherever it waits for the JVM.
             logging.getLogger().addFilter(lambda record: "while sending command" not in record.getMessage())
@@ -39,11 +57,16 @@ def stopped_by_signals() -> Iterator[Stops]:
     # One that is ignored stays so: under nohup, or Ctrl-C in the background of a shell.
     heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in heard}
+
+    def arm() -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in heard:
+                signal.signal(number, stop)
+
+    stops.armed_by(arm)
     try:
         yield stops
-    except KeyboardInterrupt:
-        if not interrupted:
-            raise
+    except KeyboardInterrupt:  # ours, or Spark's while its session starts
         # An interrupt that passed through a text being executed (as dataclasses and named tuples are made) makes Python
         # end by SIGINT, however it was handled; the next text that is executed takes that back.
         exec("")

@@ -17,8 +17,9 @@ from atonce.extras import EXTRAS
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BLOCKED = f"import sys\nfor name in {tuple(EXTRAS)!r}: sys.modules[name] = None\n"
-# The plugin is imported by pytest alone; benchmarks compare with this client; the rest comes with numba and PySpark.
-NOT_DECLARED = {"pytest", "confluent-kafka", "llvmlite", "py4j"}
+# The plugin is imported by pytest alone; benchmarks compare with this client; a notebook's kernel is there or nobody
+# looks for it; the rest comes with numba and PySpark.
+NOT_DECLARED = {"pytest", "confluent-kafka", "llvmlite", "py4j", "ipykernel"}
 
 
 def without_extras(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -125,8 +126,8 @@ def test_every_dependency_is_imported_and_every_import_is_declared() -> None:
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 imported.add((node.module or "").partition(".")[0])
     owners = packages_distributions()
-    foreign = imported - set(sys.stdlib_module_names) - {"atonce"}
-    used = {owners[name][0].lower().replace("_", "-") for name in foreign}
+    foreign = imported - set(sys.stdlib_module_names) - {"atonce", "pyspark_atonce"}
+    used = {owners.get(name, [name])[0].lower().replace("_", "-") for name in foreign}
     core = {name_of(requirement) for requirement in PROJECT["dependencies"]}
     extra = {name_of(r) for extra in PROJECT["optional-dependencies"].values() for r in extra} - {"atonce"}
     assert core - used == set(), "declared, and imported nowhere"

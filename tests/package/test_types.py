@@ -54,7 +54,7 @@ MISSPELT = {
     'atonce.SQLite("x.db", tabel="t")': 'Unexpected keyword argument "tabel" for "SQLite"',
     'atonce.Pipeline("x").read("orders")': 'Argument 1 to "read" of "Pipeline" has incompatible type "str"',
     'atonce.Pipeline("x").verify(fault="F3")': 'Unexpected keyword argument "fault" for "verify"',
-    'atonce.Pipeline("x").start().sotp()': '"StreamingQuery" has no attribute "sotp"',
+    'atonce.Pipeline("x").start().sotp()': '"Started" has no attribute "sotp"',
     "atonce.testing.Broker().server": '"Broker" has no attribute "server"',
 }
 

@@ -112,7 +112,7 @@ def test_verify_feeds_it_kills_it_and_reads_it_back(run: Run) -> None:
 def test_a_name_that_nobody_brings_is_refused_with_those_that_are_there(run: Run, scratch: Path) -> None:
     (scratch / "shelving.yaml").write_text(PIPELINE.replace("{shelf:", "{shelv:"))
     told = run("-m", "atonce", "explain", "shelving.yaml", code=2)
-    assert "sink names one of kafka, postgres, sqlite, shelf; got shelv. Did you mean 'shelf'?" in told
+    assert "sink names one of kafka, " in told and ", shelf; got shelv. Did you mean 'shelf'?" in told
 
 
 class Entry:

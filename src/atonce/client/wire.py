@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 import time
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from atonce.client.errors import BrokerRefused, ConnectionLost
+from atonce.local.leash import readable
 
 MAX_FRAME_BYTES = 1 << 30
 SEND_TIMEOUT_S = 30.0
@@ -39,8 +39,7 @@ class Wire:
         """Open, nothing in flight, and not closed by the other side in the meantime."""
         if self._sock.fileno() < 0 or self._waiting:
             return False
-        readable, _, _ = select.select([self._sock], [], [], 0)
-        return not readable
+        return not readable([self._sock.fileno()], 0)
 
     @property
     def throttled_s(self) -> float:

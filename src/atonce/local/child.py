@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from types import TracebackType
 import psutil
 
 from atonce.errors import AtOnceError
+from atonce.local.leash import readable
 
 _POLL_S = 0.02
 _LEASH = str(Path(__file__).with_name("leash.py"))
@@ -102,8 +102,7 @@ class Child:
                 raise ChildFailed(
                     f"{self.command[0]} did not print {prefix!r} within {timeout_s:g} s{self._last_words()}"
                 )
-            ready, _, _ = select.select([stdout], [], [], left)
-            if not ready:
+            if not readable([stdout.fileno()], left):
                 continue
             chunk = os.read(stdout.fileno(), 65536)
             if not chunk:

@@ -30,6 +30,14 @@ def children() -> "list[int]":
     return found
 
 
+def readable(fds: list[int], timeout_s: float | None) -> list[int]:
+    """By poll: select knows no descriptor above 1023, and a parent may hold thousands."""
+    polled = select.poll()
+    for fd in fds:
+        polled.register(fd, select.POLLIN)
+    return [fd for fd, _ in polled.poll(None if timeout_s is None else timeout_s * 1000)]
+
+
 def main() -> int:
     fd, scratch, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     # Orphans of the command become our children, so that none escapes by starting a session of its own.
@@ -59,9 +67,7 @@ def main() -> int:
     status = None
     parent_gone = False
     while status is None:
-        ready, _, _ = select.select(
-            [wake_read] if parent_gone else [wake_read, fd], [], [], GRACE_S if parent_gone else None
-        )
+        ready = readable([wake_read] if parent_gone else [wake_read, fd], GRACE_S if parent_gone else None)
         if parent_gone and not ready:
             os.kill(child, signal.SIGKILL)
         if wake_read in ready:
@@ -93,7 +99,7 @@ def main() -> int:
         except ChildProcessError:
             pass
         left = children()
-    if scratch and (parent_gone or fd in select.select([fd], [], [], 0)[0]):
+    if scratch and (parent_gone or readable([fd], 0)):
         os.spawnlp(os.P_WAIT, "rm", "rm", "-rf", "--", scratch)
     if os.WIFSIGNALED(status):
         return 128 + os.WTERMSIG(status)

@@ -297,14 +297,16 @@ def test_announced_bytes_that_never_come_keep_nobody_from_producing() -> None:
     """Memory is reserved for what has arrived: five times the limit is announced here."""
     with Broker(settings={"queued.max.request.bytes": 20_000_000}) as broker, Wire(broker.servers) as producer:
         producer.ask(METADATA, 9, topics=[{"name": "t"}], allow_auto_topic_creation=True)
+        producer.socket.settimeout(30)
+        batch = build_batch([(None, b"x" * 900_000)], timestamp_ms=int(time.time() * 1000))
+        data = [{"name": "t", "partition_data": [{"index": 0, "records": batch}]}]
+        producer.ask(PRODUCE, 9, acks=1, timeout=1000, topic_data=data)  # the first large one brings a compiler
         liars = [Wire(broker.servers) for _ in range(50)]
         for liar in liars:
             liar.ask(API_VERSIONS, 0)
             liar.socket.sendall(struct.pack(">ihhih", 100_000_000, PRODUCE, 9, 1, -1) + b"\0" * 20_000)
         before = psutil.Process(broker.pid).memory_info().rss
         producer.socket.settimeout(10)
-        batch = build_batch([(None, b"x" * 900_000)], timestamp_ms=int(time.time() * 1000))
-        data = [{"name": "t", "partition_data": [{"index": 0, "records": batch}]}]
         for _ in range(3):
             answer = producer.ask(PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
             assert answer.responses[0].partition_responses[0].error_code == 0
