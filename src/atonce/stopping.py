@@ -66,7 +66,10 @@ def stopped_by_signals() -> Iterator[Stops]:
     stops.armed_by(arm)
     try:
         yield stops
-    except KeyboardInterrupt:  # ours, or Spark's while its session starts
+    except KeyboardInterrupt:
+        # Ours; or Spark's, which took SIGINT for itself when its session started. Anybody else's is theirs.
+        if not interrupted and signal.getsignal(signal.SIGINT) in (stop, *before.values()):
+            raise
         # An interrupt that passed through a text being executed (as dataclasses and named tuples are made) makes Python
         # end by SIGINT, however it was handled; the next text that is executed takes that back.
         exec("")

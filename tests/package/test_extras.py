@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BLOCKED = f"import sys\nfor name in {tuple(EXTRAS)!r}: sys.modules[name] = None\n"
 # The plugin is imported by pytest alone; benchmarks compare with this client; a notebook's kernel is there or nobody
 # looks for it; the rest comes with numba and PySpark.
-NOT_DECLARED = {"pytest", "confluent-kafka", "llvmlite", "py4j", "ipykernel"}
+NOT_DECLARED = {"pytest", "confluent-kafka", "llvmlite", "py4j", "ipykernel", "ipython"}
 
 
 def without_extras(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
