@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,6 @@ from atonce.errors import EXIT_DONE, EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
     from bench.contest import Contestant
-    from bench.report import Report
     from bench.results import Run
 
 HELP = """Measure AtOnce beside what you would otherwise run. Each command prints a table of medians.
@@ -91,7 +90,7 @@ def copy(
     """
     from bench.copy import RATE, Work, copy_contestants, swept, warm_up
     from bench.judge import Judge
-    from bench.report import Report, note_ratios
+    from bench.report import note_ratios
     from bench.results import summaries
 
     chosen = contestants_of(peers, ours, (*ALL_PEERS, "relay"))
@@ -111,7 +110,7 @@ def copy(
         runs = contest(copy_contestants(work, chosen), rounds)
     parameters = {"broker": servers or broker, "records": records, "size": size, "batch": per_batch, "rounds": rounds}
     notes = note_ratios(summaries(runs), RATE, "Spark 4.2")
-    finish(Report(bench="copy", parameters=parameters, runs=runs, notes=notes), json, html)
+    finish("copy", parameters, runs, json, html, notes=notes)
 
 
 @commands.command()
@@ -133,7 +132,6 @@ def latency(
     """
     from bench.copy import Work
     from bench.latency import Pace, latency_contestants
-    from bench.report import Report
 
     chosen = contestants_of(peers, ours)
     with running_broker(servers, broker) as (where, pids):
@@ -142,7 +140,7 @@ def latency(
         )  # fmt: skip
         runs = contest(latency_contestants(work, Pace(per_second=rate, measured_s=seconds), chosen), rounds)
     parameters = {"broker": servers or broker, "records/s": rate, "size": size, "seconds": seconds, "rounds": rounds}
-    finish(Report(bench="latency", parameters=parameters, runs=runs), json, html)
+    finish("latency", parameters, runs, json, html)
 
 
 @commands.command("broker")
@@ -162,14 +160,13 @@ def broker_(
     Example: python -m bench broker --sizes 1000
     """
     from bench.broker import BROKERS, broker_contestants
-    from bench.report import Report
 
     chosen = chosen_names(brokers, tuple(BROKERS))
     lengths = [number(text, "--sizes") for text in sizes.split(",")]
     with interruptible():
         runs = contest(broker_contestants(chosen, records, lengths), rounds)
     parameters = {"records": records, "sizes": sizes, "rounds": rounds}
-    finish(Report(bench="broker", parameters=parameters, runs=runs), json, html)
+    finish("broker", parameters, runs, json, html)
 
 
 @commands.command()
@@ -191,7 +188,6 @@ def postgres(
     from bench.copy import swept
     from bench.judge import Judge
     from bench.postgres import SERVER_SETTINGS, Load, postgres_contestants
-    from bench.report import Report
 
     with (
         running_broker(servers, broker) as (where, pids),
@@ -209,7 +205,7 @@ def postgres(
         )  # fmt: skip
         runs = contest(postgres_contestants(load, levels.split(",")), rounds)
     parameters = {"broker": servers or broker, "records": records, "batch": per_batch, "rounds": rounds}
-    finish(Report(bench="postgres", parameters=parameters, runs=runs), json, html)
+    finish("postgres", parameters, runs, json, html)
 
 
 @commands.command()
@@ -232,7 +228,6 @@ def price(
     from bench.copy import Work, swept, warm_up
     from bench.judge import Judge
     from bench.price import curves, one_turn, price_contestants, prices
-    from bench.report import Report
     from bench.results import summaries
     from bench.turns import Session
 
@@ -263,10 +258,7 @@ def price(
             runs = contest(contestants, rounds)
     notes = [str(price) for price in prices(runs)]
     parameters = {"broker": servers or broker, "records": records, "rounds": rounds}
-    report = Report(
-        bench="price", parameters=parameters, runs=runs, notes=notes, drawings=curves(summaries(runs))
-    )  # fmt: skip
-    finish(report, json, html)
+    finish("price", parameters, runs, json, html, notes=notes, drawings=curves(summaries(runs)))
 
 
 @commands.command()
@@ -286,7 +278,6 @@ def growth(
     from bench.copy import Work, swept
     from bench.growth import PARTS, Inputs, growth_contestants
     from bench.judge import Judge
-    from bench.report import Report
 
     wanted = chosen_names(parts, tuple(PARTS))
     with running_broker(servers, broker) as (where, pids), swept(where) as inputs, swept(where) as leftovers:
@@ -296,7 +287,7 @@ def growth(
         )  # fmt: skip
         runs = contest(growth_contestants(base, Inputs(Judge(where), inputs), wanted), rounds)
     parameters = {"broker": servers or broker, "records": records, "rounds": rounds}
-    finish(Report(bench="growth", parameters=parameters, runs=runs), json, html)
+    finish("growth", parameters, runs, json, html)
 
 
 @contextmanager
@@ -328,6 +319,38 @@ def running_broker(servers: str | None, kind: str) -> Iterator[tuple[str, tuple[
             yield broker.servers, (broker.pid,)
         else:
             raise UsageError(f"--broker {kind!r} is not one of: apache, embedded")
+
+
+@commands.command()
+def stores(
+    into: Annotated[str, typer.Option("--into", help="delta, iceberg; by commas; or all.")] = "all",
+    rounds: Rounds = 3,
+    batches: Annotated[int, typer.Option(min=1, help="Batches that are measured, after one that warms.")] = 8,
+    batch: Annotated[int, typer.Option(min=1, help="Rows per batch.")] = 500_000,
+    json: JsonFile = None,
+    html: HtmlFile = None,
+) -> None:
+    """Rows of Spark into a table of files, by our sink and by the library's own append without a guarantee.
+
+    Example: python -m bench stores --into iceberg --batch 180000
+    """
+    from atonce.spark.session import session
+    from bench.postgres import ROWS
+    from bench.report import note_ratios
+    from bench.results import summaries
+    from bench.stores import STORES, Filling, contestants
+
+    chosen = list(STORES) if into == "all" else [name.strip() for name in into.split(",")]
+    filling = Filling(spark=session(master="local[*]"), batches=batches, per_batch=batch)
+    runs = contest(contestants(filling, chosen), rounds)
+    parameters = {"batches": batches, "rows per batch": batch, "rounds": rounds}
+    found = summaries(runs)
+    notes = [
+        note
+        for name in chosen
+        for note in note_ratios([each for each in found if each.contestant.startswith(name)], ROWS, f"{name}: plain")
+    ]
+    finish("stores", parameters, runs, json, html, notes=notes)
 
 
 def contestants_of(peers: str, ours: str, allowed: tuple[str, ...] = ALL_PEERS) -> list[str]:
@@ -363,8 +386,13 @@ def contest(contestants: list[Contestant], rounds: int) -> list[Run]:
     return alternate(contestants, rounds, tell)
 
 
-def finish(report: Report, json_file: Path | None, html_file: Path | None) -> None:
-    report.write(json_file, html_file)
+def finish(
+    bench: str, parameters: dict[str, Any], runs: list[Run], json: Path | None, html: Path | None, **more: Any
+) -> None:
+    from bench.report import Report
+
+    report = Report(bench=bench, parameters=parameters, runs=runs, **more)
+    report.write(json, html)
     print_table(report.columns(), report.rows())
     for note in report.notes:
         print(note)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from atonce.local.child import Child
 from atonce.local.scratch import scratch_directory
+from atonce.local.servers.pins import FLINK_VERSION
 from bench import peers
 from bench.contest import Contestant
-from bench.flink_pins import FLINK_VERSION
 from bench.judge import Judge, NotDelivered, Point
 from bench.meter import Meter
 from bench.results import Run

@@ -1,12 +1,12 @@
-"""Line charts as SVG, drawn by hand: medians as lines over a logarithmic axis, the spread of all rounds as whiskers."""
+"""Line charts: medians as lines over a logarithmic axis, the spread of all rounds as whiskers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 
-from bench.chart import FAINT, INK, number
+from atonce.drawing import svg, tag, text
+from bench.chart import number
 from bench.results import Spread
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 300, 90, 150, 40, 48
@@ -28,12 +28,9 @@ def curve(lines: Mapping[str, Line], title: str, below: str) -> str:
         return bottom - (bottom - TOP) * y / top
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        'font-family="system-ui, sans-serif" font-size="13" role="img">',
-        f"<title>{escape(title)}</title>",
-        f'<text x="0" y="18" font-weight="600" fill="{INK}">{escape(title)}</text>',
-        f'<path d="M{LEFT} {TOP}V{bottom}H{right}" stroke="{FAINT}" fill="none"/>',
-        _tick((LEFT + right) / 2, HEIGHT - 8, "middle", escape(below)),
+        text(0, 18, title, "name"),
+        tag("path", class_="axis", d=f"M{LEFT} {TOP}V{bottom}H{right}"),
+        _tick((LEFT + right) / 2, HEIGHT - 8, "middle", below),
         *(_tick(LEFT - 8, up(top * part) + 4, "end", number(top * part)) for part in (0.0, 0.5, 1.0)),
         *(_tick(across(x), bottom + 18, "middle", number(x)) for x in xs),
     ]
@@ -46,13 +43,13 @@ def curve(lines: Mapping[str, Line], title: str, below: str) -> str:
         )
         y = TOP + 12 + index * 20
         parts += [
-            f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>',
-            f'<path d="{whiskers}" stroke="{color}" stroke-width="1.5" opacity="0.6"/>',
-            f'<path d="M{right + 10} {y - 4}h16" stroke="{color}" stroke-width="2"/>',
-            f'<text x="{right + 30}" y="{y}" fill="{INK}">{escape(name)}</text>',
+            tag("polyline", points=points, fill="none", stroke=color, stroke_width=2),
+            tag("path", d=whiskers, stroke=color, stroke_width=1.5, opacity="0.6"),
+            tag("path", d=f"M{right + 10} {y - 4}h16", stroke=color, stroke_width=2),
+            text(right + 30, y, name),
         ]
-    return "\n".join([*parts, "</svg>"])
+    return svg(WIDTH, HEIGHT, title, parts)
 
 
 def _tick(x: float, y: float, anchor: str, words: str) -> str:
-    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" fill="{FAINT}">{words}</text>'
+    return text(x, y, words, "soft", text_anchor=anchor)

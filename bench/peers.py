@@ -11,8 +11,7 @@ from pathlib import Path
 from atonce.errors import AtOnceError, UsageError
 from atonce.local.java import find_compiler, find_java
 from atonce.local.servers.jars import cache_root, classpath, jars
-from atonce.local.servers.pins import KAFKA, SPARK_CONNECTOR, STREAMS, Bundle
-from bench.flink_pins import FLINK
+from atonce.local.servers.pins import FLINK, KAFKA, SPARK_CONNECTOR, STREAMS, Bundle
 
 ROOT = Path(__file__).resolve().parents[1]
 SPARK_VERSION = "4.2.0"

@@ -26,18 +26,18 @@ def relay(servers: str, source: str, target: str, share: int, shares: int) -> No
     topic = cluster.topic(source)
     if topic is None:
         raise UsageError(f"there is no topic {source!r} to relay")
-    places = [TopicPartition(source, each.index) for each in topic.partitions][share::shares]
-    ends = list_offsets(cluster, dict.fromkeys(places, LATEST))
+    partitions = [TopicPartition(source, each.index) for each in topic.partitions][share::shares]
+    ends = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
     producer_id, epoch = idempotent_producer(cluster)
     sender = Sender(cluster, producer_id=producer_id, epoch=epoch)
-    for place in places:
-        for _, located, _ in Reader(cluster, Wanted(place.topic, place.partition, 0, ends[place])).responses():
+    for tp in partitions:
+        for _, located, _ in Reader(cluster, Wanted(tp.topic, tp.partition, 0, ends[tp])).responses():
             content = memoryview(located.data)
             for row in located.table:
                 if not row[ATTRIBUTES] & CONTROL:
                     batch = bytearray(content[row[AT] : row[TO]])
                     batch[:8] = bytes(8)  # its base offset, which is the broker's to give
-                    sender.send(target, place.partition, batch)
+                    sender.send(target, tp.partition, batch)
     sender.flush()
 
 

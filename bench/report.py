@@ -16,14 +16,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from atonce.drawing import page, table
 from atonce.local.servers.pins import KAFKA_VERSION
 from bench.chart import bars, number
 from bench.results import NOISY_SHARE, Run, Summary, summaries
-
-STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:920px;margin:2rem auto;padding:0 1rem;color:#111827}
-table{border-collapse:collapse;margin:1rem 0}
-td,th{padding:.25rem .7rem;border-bottom:1px solid #e5e7eb;text-align:right}
-td:first-child,th:first-child{text-align:left}.noisy{color:#b45309}svg{max-width:100%;height:auto}"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,18 +70,16 @@ class Report:
 
     def html(self) -> str:
         facts = {**machine(), **versions(), **{key: str(value) for key, value in self.parameters.items()}}
-        head = "".join(f"<th>{escape(column)}</th>" for column in self.columns())
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows())
         drawn = [*self.drawings, *(bars(self.summaries, key, key) for key in self.figures()[:4])]
         charts = "".join(f"<p>{drawing}</p>" for drawing in drawn)
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         listed = ", ".join(f"{escape(key)} {escape(str(value))}" for key, value in facts.items())
-        return (
-            f"<!doctype html><html lang=en><meta charset=utf-8><title>python -m bench {escape(self.bench)}</title>"
-            f"<style>{STYLE}</style><h1>python -m bench {escape(self.bench)}</h1><p>{escape(self.date)}</p>{charts}"
-            f"<table><tr>{head}</tr>{body}</table>{notes}"
+        title = f"python -m bench {self.bench}"
+        return page(
+            title,
+            f"<h1>{escape(title)}</h1><p>{escape(self.date)}</p>{charts}{table(self.columns(), self.rows())}{notes}"
             f"<p>Medians (least to most). Others: the share of the machine that neither contestant nor broker used "
-            f"during the run; above {NOISY_SHARE:.0%} it is called noisy.</p><p>{listed}</p></html>"
+            f"during the run; above {NOISY_SHARE:.0%} it is called noisy.</p><p>{listed}</p>",
         )
 
     def write(self, json_file: Path | None, html_file: Path | None) -> None:

@@ -33,7 +33,7 @@ class Session:
             log=self._scratch / "session.log",
             cwd=self._scratch,
             scratch=self._scratch,
-            told=True,
+            listens=True,
         )
 
     def begin(self, work: Work, level: str, target: str, name: str) -> None:

@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 
 import atonce
-from atonce.spark.session import session
 
 ORDERS = 300
 
@@ -29,7 +28,7 @@ def main() -> None:
         regions.run(available_now=True)
 
         for topic in ("orders-eu", "orders-us"):
-            read = session().read.format("atonce").option("kafka.bootstrap.servers", broker.servers)
+            read = atonce.session().read.format("atonce").option("kafka.bootstrap.servers", broker.servers)
             print(f"{topic}: {read.option('subscribe', topic).load().count()} records")
 
 

@@ -1,4 +1,4 @@
-"""Regenerates what the docs take from the code: the reference pages and the pictures.
+"""Regenerates what is taken from the code: the reference pages, the pictures, and what dashboards/ has for operators.
 
 `python scripts/docs.py` writes; `python scripts/docs.py --check` only says what is out of date (exit 1).
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
+import dashboards  # noqa: E402
 import pictures  # noqa: E402
 import reference  # noqa: E402
 
@@ -86,7 +87,7 @@ def pages() -> dict[Path, str]:
         made[ROOT / f"docs/reference/{name}"] = text
     for name, drawn in pictures.pictures().items():
         made[ROOT / f"docs/pictures/{name}.svg"] = drawn
-    return made
+    return {**made, **dashboards.files()}
 
 
 def main() -> int:

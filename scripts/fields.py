@@ -44,7 +44,20 @@ def options(value: type) -> list[Option]:
 
 
 # Fields of Pipeline that read, transform, map_arrow and write fill in.
-_BUILT_BY_METHODS = {"Pipeline": ("source", "sink", "mode", "transforms", "arrow", "arrow_schema", "places")}
+_BUILT_BY_METHODS = {
+    "Pipeline": (
+        "source",
+        "sink",
+        "mode",
+        "parsing",
+        "removing",
+        "transforms",
+        "arrow",
+        "arrow_schema",
+        "span",
+        "places",
+    )
+}
 
 
 def for_use(value: type, what: str) -> list[Option]:

@@ -1,8 +1,8 @@
-"""The pictures of docs/pictures, from a few lines of text each; `drawing` and `strips` turn them into SVG."""
+"""The pictures of docs/pictures, from a few lines of text each; `sequences` and `strips` turn them into SVG."""
 
 from __future__ import annotations
 
-from drawing import sequence
+from sequences import sequence
 from strips import strip
 
 # `A -> B: words` is an arrow, `A: words` a note on A's line, `! words` a crash across all of them, `= words` what holds

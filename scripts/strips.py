@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import html
 import re
 
-from drawing import LETTER, MARGIN, frame
+from sequences import LETTER, MARGIN
+
+from atonce.drawing import legend, line, rect, svg, text
 
 CELL, HEIGHT, TOP = 74, 40, 62
 KINDS = {"good": "holds", "bad": "crash", "wait": "note", "mark": "box"}
 
 
-def strip(text: str) -> str:
+def strip(described: str) -> str:
     """Lines: title; `label/kind …`; `name@offset …`; `kind: meaning, …`; what it comes to."""
-    title, cells, pointers, legend, words = (line.strip() for line in text.strip().splitlines())
+    title, cells, pointers, meanings, words = (line.strip() for line in described.strip().splitlines())
     records = [cell.rsplit("/", 1) for cell in cells.split()]
     width = max(2 * MARGIN + CELL * len(records) + 40, len(words) * LETTER + 2 * MARGIN)
-    out = [f'<text class="name" x="{MARGIN}" y="32">{html.escape(title)}</text>']
+    out = [text(MARGIN, 32, title, "name")]
     for offset, (label, kind) in enumerate(records):
         left = MARGIN + CELL * offset
         middle = left + (CELL - 6) / 2
         out += [
-            f'<rect class="{KINDS[kind]}" x="{left}" y="{TOP}" width="{CELL - 6}" height="{HEIGHT}" rx="5"/>',
-            f'<text class="name" x="{middle:g}" y="{TOP + 25}" text-anchor="middle">{html.escape(label)}</text>',
-            f'<text class="soft" x="{middle:g}" y="{TOP - 8}" text-anchor="middle">{offset}</text>',
+            rect(left, TOP, CELL - 6, HEIGHT, KINDS[kind], rx=5),
+            text(middle, TOP + 25, label, "name", text_anchor="middle"),
+            text(middle, TOP - 8, str(offset), "soft", text_anchor="middle"),
         ]
     y = TOP + HEIGHT
     for name, offset in re.findall(r"(\S[^@]*)@(\d+)", pointers):
         x = MARGIN + CELL * int(offset) - 3
         anchor = "end" if x > width - 150 else "middle"
-        out += [
-            f'<line class="arrow" x1="{x}" x2="{x}" y1="{TOP - 4}" y2="{y + 18}"/>',
-            f'<text class="name" x="{x}" y="{y + 34}" text-anchor="{anchor}">{html.escape(name.strip())}</text>',
-        ]
-    x = float(MARGIN)
-    for kind, meaning in re.findall(r"(\w+): ([^,]+)", legend):
-        out.append(f'<rect class="{KINDS[kind]}" x="{x:g}" y="{y + 56}" width="14" height="14" rx="3"/>')
-        out.append(f'<text class="soft" x="{x + 22:g}" y="{y + 68}">{html.escape(meaning)}</text>')
-        x += 22 + len(meaning) * LETTER + 26
-    out.append(f'<text x="{MARGIN}" y="{y + 98}">{html.escape(words)}</text>')
-    return frame(round(width), y + 116, f"{title}. {words}", out)
+        out += [line(x, TOP - 4, x, y + 18, "arrow"), text(x, y + 34, name.strip(), "name", text_anchor=anchor)]
+    kinds = [(KINDS[kind], meaning) for kind, meaning in re.findall(r"(\w+): ([^,]+)", meanings)]
+    out += [*legend(MARGIN, y + 56, kinds), text(MARGIN, y + 98, words)]
+    return svg(round(width), y + 116, f"{title}. {words}", out)

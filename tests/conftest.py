@@ -9,6 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes is the machine's matter.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 # Most JVMs of the tests live for seconds: compiling less saves two fifths of their CPU (16.9 s → 9.7 s for a short run).
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -18,12 +23,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "soak: long; run by `make soak`, not by `make test`")
 
 
+# How often Apache Kafka looks for transactions whose time is over: ten seconds by itself.
+TIMES_OUT_SOON = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+
+
 @pytest.fixture(scope="session")
 def apache_kafka() -> Iterator[str]:
     """The servers of a one-node Apache Kafka."""
     from atonce.local.servers.kafka import ApacheKafka
 
-    with ApacheKafka(settings={"quota.window.num": "2"}) as kafka:  # a quota is over after seconds, not after eleven
+    # A quota is over after seconds, not after eleven.
+    with ApacheKafka(settings={"quota.window.num": "2"} | TIMES_OUT_SOON) as kafka:
         yield kafka.servers
 
 
@@ -68,7 +78,7 @@ def kafka_4_3_v1() -> Iterator[str]:
     """The servers of an Apache Kafka 4.3 that was upgraded and whose features were not."""
     from atonce.local.servers.kafka import ApacheKafka
 
-    with ApacheKafka(features={"transaction.version": 1}) as kafka:
+    with ApacheKafka(features={"transaction.version": 1}, settings=TIMES_OUT_SOON) as kafka:
         yield kafka.servers
 
 

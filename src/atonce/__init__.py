@@ -34,6 +34,7 @@ _WHERE = {
     "SQLite": "atonce.connectors.sql.sqlite.sink",
     "DuckDB": "atonce.connectors.sql.duckdb.sink",
     "Delta": "atonce.connectors.lake.delta.sink",
+    "Iceberg": "atonce.connectors.lake.iceberg.sink",
     "deliver": "atonce.pipeline",
     "run": "atonce.several",
     "session": "atonce.spark.own",
@@ -45,6 +46,7 @@ __all__ = [
     "Delta",
     "Files",
     "Guarantee",
+    "Iceberg",
     "Kafka",
     "Pipeline",
     "Postgres",
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from atonce.connectors.files.source import Files as Files
     from atonce.connectors.kafka.topic import Kafka as Kafka
     from atonce.connectors.lake.delta.sink import Delta as Delta
+    from atonce.connectors.lake.iceberg.sink import Iceberg as Iceberg
     from atonce.connectors.sql.duckdb.sink import DuckDB as DuckDB
     from atonce.connectors.sql.postgres.sink import Postgres as Postgres
     from atonce.connectors.sql.sqlite.sink import SQLite as SQLite

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -25,7 +25,13 @@ KEYS = {
     "name": "The pipeline's name: its consumer group, its transactional id and its row in a ledger. Needed.",
     "guarantee": "`none`, `at-most-once`, `at-least-once` or `effectively-once` (default).",
     "source": "One of the sources below. Needed.",
+    "parse": "`{json: SCHEMA}` or `{csv: SCHEMA}`: the value of the records as a struct of this schema (DDL). What "
+    "does not fit goes to the sink's dead letters. In full: `{json: {schema, column}}`, "
+    "`{csv: {schema, column, separator}}`.",
+    "cdc": "`{debezium: {schema, order}}` or `{plain: {schema, order, op}}`: changes of a database as rows.",
     "transform": "SQL over `input`, or `module:function` of a function DataFrame → DataFrame; or a list of them.",
+    "deletes": "`tombstones`, or a condition on the rows such as `status = 'gone'`: such a row deletes that of its "
+    "key. The sink is an upsert.",
     "map_arrow": "`module:function` of a function on Arrow record batches. It runs inside the source's tasks.",
     "map_arrow_schema": "What that function gives, as DDL. Default: `key binary, value binary`.",
     "sink": "One of the sinks below. Needed.",
@@ -116,13 +122,13 @@ def load(path: Path | str) -> tuple[Pipeline, dict[str, Any]]:
         if key not in keys:
             raise file.error(1, f"the key {key!r} is missing")
     plain = {key: Value(file.plain(node), line) for key, (line, node) in keys.items() if key not in ("source", "sink")}
-    pipeline = _told(file, plain["name"].line, lambda: Pipeline(str(plain["name"].data)))
+    pipeline = _at_line(file, plain["name"].line, lambda: Pipeline(str(plain["name"].data)))
     pipeline = _with_settings(file, pipeline, plain)
     pipeline = pipeline.read(_part(file, keys["source"], "source"))
     pipeline = _with_transforms(file, pipeline, plain)
     mode = plain.get("mode", Value(None, 1))
     sink = _part(file, keys["sink"], "sink")
-    pipeline = _told(file, mode.line, lambda: pipeline.write(sink, mode=mode.data))
+    pipeline = _at_line(file, mode.line, lambda: pipeline.write(sink, mode=mode.data))
     pipeline = replace(pipeline, places={part: f"{path}:{keys[part][0]}" for part in ("source", "sink")})
     return pipeline, {"metrics": plain["metrics"].data} if "metrics" in plain else {}
 
@@ -147,13 +153,20 @@ def resolve(target: str) -> Any:
         raise UsageError(f"cannot import {module!r} for {target!r}: {error}") from error
     except AttributeError:
         raise UsageError(f"module {module!r} has no attribute {attribute!r}") from None
+    except RuntimeError as error:
+        if "SESSION_OR_CONTEXT_NOT_EXISTS" not in str(error):
+            raise
+        raise UsageError(
+            f'{module!r} needs a Spark session to be imported, as @udf("string") does. Next: give the type as an '
+            "object, @udf(StringType()), which needs none; or begin the module with atonce.session()."
+        ) from None
     return found
 
 
 def _with_settings(file: File, pipeline: Pipeline, plain: dict[str, Value]) -> Pipeline:
     for key in ("guarantee", "checkpoint", "trigger", "master"):
         if key in plain:
-            pipeline = _told(file, plain[key].line, partial(_replaced, pipeline, key, str(plain[key].data)))
+            pipeline = _at_line(file, plain[key].line, partial(_replaced, pipeline, key, str(plain[key].data)))
     if "deterministic" in plain:
         word = plain["deterministic"]
         if not isinstance(word.data, bool):
@@ -171,18 +184,49 @@ def _replaced(pipeline: Pipeline, key: str, value: Any) -> Pipeline:
     return replace(pipeline, **{key: value})
 
 
+_STEPS: dict[str, dict[str, tuple[str, ...]]] = {
+    "parse": {"json": ("schema", "column"), "csv": ("schema", "column", "separator")},
+    "cdc": {"debezium": ("schema", "order"), "plain": ("schema", "order", "op")},
+}
+
+
+def _with_step(file: File, pipeline: Pipeline, what: str, value: Value) -> Pipeline:
+    """`parse: {json: SCHEMA}`, or `{json: {schema: SCHEMA, …}}`; and `cdc` alike."""
+    formats, given = _STEPS[what], value.data
+    if not isinstance(given, dict) or len(given) != 1 or next(iter(given)) not in formats:
+        got = ", ".join(given) if isinstance(given, dict) else str(given)
+        near = _nearest(got, tuple(formats))
+        raise file.error(value.line, f"{what} names one of {', '.join(formats)} and its schema; got {got}{near}")
+    word, told = next(iter(given.items()))
+    told = told if isinstance(told, dict) else {"schema": told}
+    for key in told:
+        if key not in formats[word]:
+            allowed = ", ".join(formats[word])
+            raise file.error(value.line, f"{key!r} is not a key of {what}.{word}; allowed are {allowed}")
+    if "schema" not in told:
+        raise file.error(value.line, f"{what}.{word} has no schema, such as: id bigint, name string")
+    step: Callable[..., Pipeline] = pipeline.parse if what == "parse" else pipeline.cdc
+    return cast(Pipeline, _at_line(file, value.line, lambda: step(word, **{key: str(told[key]) for key in told})))
+
+
 def _with_transforms(file: File, pipeline: Pipeline, plain: dict[str, Value]) -> Pipeline:
+    for what in _STEPS:
+        if what in plain:
+            pipeline = _with_step(file, pipeline, what, plain[what])
     if "map_arrow" in plain:
         value = plain["map_arrow"]
         schema = str(plain["map_arrow_schema"].data) if "map_arrow_schema" in plain else ARROW_SCHEMA
-        fn = _told(file, value.line, lambda: resolve(str(value.data)))
+        fn = _at_line(file, value.line, lambda: resolve(str(value.data)))
         pipeline = pipeline.map_arrow(fn, schema)
     if "transform" in plain:
         value = plain["transform"]
         for each in value.data if isinstance(value.data, list) else [value.data]:
             text = str(each).strip()
             named = _FUNCTION.fullmatch(text)
-            pipeline = pipeline.transform(_told(file, value.line, partial(resolve, text)) if named else text)
+            pipeline = pipeline.transform(_at_line(file, value.line, partial(resolve, text)) if named else text)
+    if "deletes" in plain:
+        word = plain["deletes"]
+        pipeline = cast(Pipeline, _at_line(file, word.line, lambda: pipeline.deletes(word.data)))
     return pipeline
 
 
@@ -196,7 +240,7 @@ def _part(file: File, found: tuple[int, yaml.Node], what: Use) -> Any:
         near = _nearest(got, tuple(kinds))
         raise file.error(line, f"{what} names one of {', '.join(kinds)}; got {got}{near}")
     kind, (kind_line, body) = next(iter(chosen.items()))
-    make = _told(file, kind_line, kinds[kind].load)
+    make = _at_line(file, kind_line, kinds[kind].load)
     parameters = inspect.signature(make).parameters
     further = make if isinstance(make, FileKeys) else None
     elsewhere = further.keys_elsewhere(what) if further is not None else ()
@@ -218,10 +262,10 @@ def _part(file: File, found: tuple[int, yaml.Node], what: Use) -> Any:
     for key in ("config", "options"):
         if key in arguments and isinstance(arguments[key], dict):
             arguments[key] = {k: _as_text(v) for k, v in arguments[key].items()}
-    return _told(file, kind_line, lambda: make(**arguments))
+    return _at_line(file, kind_line, lambda: make(**arguments))
 
 
-def _told(file: File, line: int, make: Callable[[], Any]) -> Any:
+def _at_line(file: File, line: int, make: Callable[[], Any]) -> Any:
     """Errors of the value itself, with the line it stands on."""
     try:
         return make()

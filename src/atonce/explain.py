@@ -26,11 +26,13 @@ def explanation(
     runs: str = "",
     asked: Sequence[str] = (),
     chosen: Sequence[str] = (),
+    steps: Sequence[tuple[str, str]] = (),
 ) -> str:
     """`state`: what feeds the pipeline's state and may come out otherwise when a batch is computed again.
 
     `order`: what the plan says of the rows of a key, where the sink depends on it. `runs`: what runs where, and why.
-    `asked`: what the servers say. `chosen`: what is done one way or another because of it.
+    `asked`: what the servers say. `chosen`: what is done one way or another because of it. `steps`: (name, words) of
+    what is done to records before the transform, and of what becomes of those that cannot be delivered.
     """
     verdict = strongest(source, sink)
     unordered = why_not(order, source.ordered) if order is not None else None
@@ -45,6 +47,7 @@ def explanation(
         f"  verdict     {given if unordered is None else 'refused: ' + refusal(sink.name, unordered)}",
         *[f"    because   {reason}" for reason in state],
         *([f"  rows        {order.words}"] if order is not None and unordered is None else []),
+        *[f"  {name:<11} {words}" for name, words in steps],
         f"  progress    {sink.ledger}",
         *([f"  runs        {runs}"] if runs else []),
         f"  plan        Spark's checkpoint in {checkpoint}",

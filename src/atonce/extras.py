@@ -17,6 +17,8 @@ EXTRAS = {
     "duckdb": ("duckdb", "DuckDB"),
     "cryptography": ("secure", "certificates"),
     "deltalake": ("delta", "Delta Lake"),
+    "pyiceberg": ("iceberg", "Iceberg"),
+    "opentelemetry": ("otel", "traces"),
 }
 
 

@@ -15,33 +15,46 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from atonce.delivery.abilities import (
     Cautious,
+    DeletesByKey,
     Doubtful,
     GivesSink,
     GivesSource,
+    GoesElsewhere,
     MadeByAsking,
     OnServers,
+    PutsAside,
+    RunsFunctions,
     Saying,
     as_sink,
     as_source,
 )
 from atonce.delivery.contract import Sink, Source
 from atonce.delivery.events import Observer, Silent
+from atonce.delivery.letters import HasLetters, Kept
 from atonce.delivery.metrics import Numbers, Several
-from atonce.delivery.rewind import Rewind, rewind, target_positions, time_named
+from atonce.delivery.moving.adopt import CHOICES, Adopted, Unfinished, adopt
+from atonce.delivery.moving.backfill import FIRST, Span, bounded, marked, same_output
+from atonce.delivery.moving.rewind import Rewind, rewind, target_positions, time_named
 from atonce.delivery.run import Job, Run
 from atonce.delivery.started import Started
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee, Verdict, require
 from atonce.guarantee import strongest as strongest_of
 from atonce.notebook import shown
+from atonce.spark.checkpoint.left import left_by_query
 from atonce.spark.engine import SparkEngine
 from atonce.spark.planning.determinism import refuse_unproven
 from atonce.spark.planning.planner import ARROW_SCHEMA, Planner, Transform
 from atonce.spark.session import session
+from atonce.spark.steps.cdc import Cdc
+from atonce.spark.steps.deletes import Deletes
+from atonce.spark.steps.parse import Parse
+from atonce.spark.versions import need_python_sources
 from atonce.stopping import stopped_by_signals
 
 if TYPE_CHECKING:  # what a user's type checker is told; nothing of it is imported at run time
     from atonce.spark.planning.planner import DataFrame
+    from atonce.spark.steps.replaying import Replay
     from atonce.verify import Options as VerifyOptions
     from atonce.verify import Verdict as Verified
 
@@ -72,11 +85,15 @@ class Pipeline:
     source: Any = field(default=None, kw_only=True)
     sink: Any = field(default=None, kw_only=True)
     mode: str | None = field(default=None, kw_only=True)
+    parsing: Parse | Cdc | None = field(default=None, kw_only=True)
+    removing: Deletes | None = field(default=None, kw_only=True)
     transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
     arrow: Callable[[Any], Any] | None = field(default=None, kw_only=True)
     arrow_schema: str = field(default=ARROW_SCHEMA, kw_only=True)
     say: Callable[[str], None] = field(default=print, kw_only=True, repr=False, compare=False)
     """Where words to the user go."""
+    span: Span | None = field(default=None, kw_only=True, repr=False)
+    """Of a backfill: which part of the input, and beside which pipeline."""
     places: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
     """Where source and sink stand in a file, so that what is wrong with them can be found there."""
 
@@ -84,8 +101,7 @@ class Pipeline:
         if not _NAME.fullmatch(self.name):
             raise UsageError(
                 f"{self.name!r} is not a pipeline name: it becomes a consumer group and a transactional id, so 1 to "
-                f"200 "
-                "letters, digits, '.', '_' and '-' are allowed"
+                "200 letters, digits, '.', '_' and '-' are allowed"
             )
         if isinstance(self.guarantee, str):
             object.__setattr__(self, "guarantee", Guarantee.parse(self.guarantee))
@@ -105,6 +121,54 @@ class Pipeline:
         """
         return replace(self, transforms=(*self.transforms, fn))
 
+    def parse(self, format: str, schema: str, *, column: str = "value", separator: str = ",") -> Pipeline:
+        """The records' value (or key) as JSON or CSV of a schema ("id bigint, name string"): it becomes a struct.
+
+        What does not fit the schema becomes no null: the record goes to the sink's dead letters, or stops the pipeline.
+        A record without a value (a tombstone) stays one. Comes before `transform`, and runs on columns.
+        """
+        if self.transforms or self.arrow is not None:
+            raise UsageError(
+                "parse reads the records as they come, so it comes before transform, and without map_arrow"
+            )
+        return replace(self, parsing=Parse(format=format, schema=schema, column=column, separator=separator))
+
+    def cdc(self, format: str, schema: str, *, order: str | None = None, op: str = "op") -> Pipeline:
+        """Changes of a database as rows: `format` is debezium, or plain (an object with the row's fields and `op`).
+
+        `schema` is the table's columns. Each row has a boolean column `deleted`, and one that orders the changes of a
+        key: what `order` names ("source.lsn bigint" → `lsn`), or else `change_offset`, the record's offset. The sink is
+        an upsert with delete="deleted" (or soft_delete) and that order. What is no such change is put aside.
+        """
+        if self.transforms or self.arrow is not None or self.parsing is not None or self.removing is not None:
+            raise UsageError(
+                "cdc reads the records as they come: before transform, without parse, map_arrow and deletes"
+            )
+        step = Cdc(format=format, schema=schema, order=order, op=op)
+        return replace(self, parsing=step, transforms=(step.flat,))
+
+    def deletes(self, when: str) -> Pipeline:
+        """Which rows delete the row of their key: "tombstones" (records without a value), or a condition on the rows
+        that the transform gives, such as "status = 'gone'". The sink is an upsert into a table.
+
+        A tombstone's key, and the order of the sink's order_by, must come of the record's key, offset or timestamp,
+        since it has no value. Filters let it pass.
+        """
+        if self.arrow is not None:
+            raise UsageError("deletes looks at the rows of a transform, and map_arrow hands them to the sink itself")
+        if isinstance(self.parsing, Cdc):
+            raise UsageError("cdc says which rows delete, so deletes is not needed with it")
+        return self._deleting(Deletes(when=when), self.sink)
+
+    def _deleting(self, step: Deletes, sink: Any) -> Pipeline:
+        if sink is None:
+            return replace(self, removing=step)
+        given = as_sink(sink)
+        if not isinstance(given, DeletesByKey):
+            raise UsageError(f"deletes needs a table with an upsert, and {given.describe()} has no row of a key")
+        given, column = given.deleting(step.column)
+        return replace(self, removing=replace(step, column=column), sink=given)
+
     def map_arrow(self, fn: Callable[[Any], Any], schema: str = ARROW_SCHEMA) -> Pipeline:
         """A function on Arrow record batches. It runs in the source's tasks: rows never visit the JVM.
 
@@ -112,15 +176,35 @@ class Pipeline:
         again (below at-least-once they wait for the next start), and a PostgreSQL table whose columns change stops the
         pipeline.
         """
-        if self.transforms:
-            raise UsageError("map_arrow runs inside the source's tasks, so it comes before transform")
+        if self.transforms or self.parsing is not None or self.removing is not None:
+            raise UsageError(
+                "map_arrow runs inside the source's tasks, so it comes before transform, and without parse or deletes"
+            )
         return replace(self, arrow=fn, arrow_schema=schema)
 
     def write(self, sink: Sink | GivesSink, mode: str | None = None) -> Pipeline:
         """`mode` is Spark's output mode: append, update or complete."""
         if mode not in (None, "append", "update", "complete"):
             raise UsageError(f"mode {mode!r} is not one of: append, update, complete")
-        return replace(self, sink=sink, mode=mode)
+        made = replace(self, sink=sink, mode=mode)
+        return made if self.removing is None else made._deleting(Deletes(when=self.removing.when), sink)
+
+    def backfill(self, name: str, *, start: str = "earliest", until: str = FIRST, into: str | None = None) -> Pipeline:
+        """A pipeline of another name that delivers a part of the same input beside this one, and ends.
+
+        `start` and `until`: earliest, latest, a time (2026-01-31T12:00:00Z), offsets, or `first`, where this pipeline
+        began. `into` names another table or topic; into the same one only what is exact together is allowed.
+        """
+        if name == self.name:
+            raise UsageError(f"a backfill of {name!r} needs a name of its own: under the same one it would take over")
+        sink = self.sink
+        if into is not None:
+            if not isinstance(sink, GoesElsewhere):
+                raise UsageError(f"{as_sink(sink).describe()} cannot be given another name with --into")
+            sink = sink.into(into)
+        span = Span(live=self.name, start=start, until=until, sink=self.sink, shared=sink == self.sink)
+        checkpoint = f"{self.checkpoint.rstrip('/')}.{name}" if self.checkpoint else None
+        return replace(self, name=name, sink=sink, checkpoint=checkpoint, span=span)
 
     # What a user does with it
 
@@ -164,6 +248,7 @@ class Pipeline:
             state=state,
             order=order,
             runs=planner.words(spark[0] if spark else None),
+            steps=self._step_words(sink),
             asked=asked,
             chosen=[line for part in (source, sink) if ask and isinstance(part, Saying) for line in part.says()],
         )
@@ -187,6 +272,44 @@ class Pipeline:
                 engine=SparkEngine(session(here.master, here.spark)),
                 agree=agree,
             )
+
+    def adopt(self, checkpoint: str, unfinished: Unfinished | None = None) -> Adopted:
+        """Begins where a query with Spark's own Kafka connector ended, by its `checkpointLocation`. Stop it first.
+
+        `unfinished`: what becomes of a batch that was planned and not committed: "again" or "done".
+        """
+        if unfinished is not None and unfinished not in CHOICES:
+            raise UsageError(f"unfinished is {unfinished!r}, which is not one of: {', '.join(CHOICES)}")
+        with self._somewhere() as here:
+            source, sink = here._checked_parts()
+            spark = session(here.master, here.spark)
+            return adopt(
+                name=self.name,
+                guarantee=self.level,
+                fingerprint=here.fingerprint(),
+                source=source,
+                sink=sink,
+                left=left_by_query(checkpoint, spark, source.positions),
+                unfinished=unfinished,
+                checkpoint=self.checkpoint_path(),
+                engine=SparkEngine(spark),
+            )
+
+    def dead_letters(self) -> list[Kept]:
+        """What its sink has put aside: each with the input record, the reason, and what became of it."""
+        with self._somewhere() as here:
+            sink = as_sink(here.sink)
+            if not isinstance(sink, HasLetters):
+                raise UsageError(f"{sink.describe()} keeps no dead letters")
+            return sink.kept_letters(self.name)
+
+    def replay_dead_letters(self, choose: Callable[[Kept], bool] = lambda kept: True) -> Replay:
+        """Delivers dead letters after all, by today's transform: each once, with its mark in one transaction."""
+        from atonce.spark.steps.replaying import replay
+
+        with self._somewhere() as here:
+            here._checked_parts()
+            return replay(self.name, here.planner(), session(here.master, here.spark), choose)
 
     def verify(self, **options: Unpack[VerifyOptions]) -> Verified:
         """Kills it at every failure point and reports what was lost or duplicated."""
@@ -214,15 +337,36 @@ class Pipeline:
         source, sink = as_source(_anywhere(self.source)), as_sink(_anywhere(self.sink))
         described = {
             "source": source.describe(),
-            "transform": "|".join(_source_text(fn) for fn in (*self.transforms, *([self.arrow] if self.arrow else []))),
+            "transform": "|".join(self._steps()),
             "level": self.level.value,
             "sink": sink.describe(),
         }
-        return " ".join(f"{k}:{hashlib.sha256(v.encode()).hexdigest()[:8]}" for k, v in described.items())
+        plain = " ".join(f"{k}:{hashlib.sha256(v.encode()).hexdigest()[:8]}" for k, v in described.items())
+        return plain if self.span is None else marked(plain, self.span.live)
+
+    def _step_words(self, sink: Sink) -> list[tuple[str, str]]:
+        """For `explain`: parse or cdc, and where dead letters go."""
+        found = []
+        if self.parsing is not None:
+            found.append(("cdc" if isinstance(self.parsing, Cdc) else "parse", self.parsing.words()))
+        if self.removing is not None:
+            found.append(("deletes", self.removing.words()))
+        if isinstance(sink, PutsAside) and sink.puts_aside:
+            found.append(("put aside", f"what cannot be delivered, with its input record: {sink.where_aside()}"))
+        elif self.parsing is not None:
+            found.append(("put aside", "nothing: a record that cannot be read stops the pipeline (on_error)"))
+        return found
+
+    def _steps(self) -> list[str]:
+        first = [] if self.parsing is None else [self.parsing.words()]
+        last = [] if self.removing is None else [self.removing.words()]
+        functions = (*self.transforms, *([self.arrow] if self.arrow else []))
+        return [*first, *(_source_text(fn) for fn in functions), *last]
 
     @contextlib.contextmanager
     def running(self, available_now: bool = False) -> Iterator[Run]:
         """Everything checked and open, nothing delivered yet."""
+        need_python_sources()
         source, sink = self._parts()
         require(self.level, source.traits(), sink.traits())
         with self._somewhere() as here:
@@ -232,7 +376,21 @@ class Pipeline:
             planner = here.planner()
             spark = session(here.master, here.spark, warm=True, sees_rows=planner.sees_rows())
             refuse_unproven(planner.unproven(lambda: spark), self.name)
-            run = Run(here._job(source, sink, planner, available_now), SparkEngine(spark))
+            engine = SparkEngine(spark)
+            job = here._job(source, sink, planner, available_now or here.span is not None)
+            if here.span is not None:
+                span = replace(here.span, shared=same_output(sink, here.span.sink))
+                found = bounded(
+                    span,
+                    self.name,
+                    here.fingerprint(),
+                    sink=sink,
+                    source=source,
+                    engine=engine,
+                    stateful=span.shared and planner.stateful(spark),
+                )
+                job = replace(job, source=found.source, until=found.until, below=found.below)
+            run = Run(job, engine)
             try:
                 run.check()
                 yield run
@@ -253,7 +411,7 @@ class Pipeline:
     def at(self, servers: str) -> Pipeline:
         """The same pipeline with whatever names no servers on these."""
         source, sink = (part.at(servers) if isinstance(part, OnServers) else part for part in (self.source, self.sink))
-        return replace(self, source=source, sink=sink)
+        return replace(self, source=source, sink=sink, span=self.span and self.span.at(servers))
 
     @contextlib.contextmanager
     def _somewhere(self) -> Iterator[Pipeline]:
@@ -269,7 +427,12 @@ class Pipeline:
         if self.source is None or self.sink is None:
             missing = "read(source)" if self.source is None else "write(sink)"
             raise UsageError(f"pipeline {self.name!r} has no {missing} yet")
-        return as_source(self.source), as_sink(self.sink)
+        source, sink = as_source(self.source), as_sink(self.sink)
+        if self.parsing is not None and not isinstance(source, RunsFunctions):
+            raise UsageError(f"parse reads the records of a topic, and {source.describe()} is read by Spark itself")
+        if self.parsing is not None and not isinstance(sink, PutsAside):
+            raise UsageError(f"parse needs a sink that can put records aside, and {sink.describe()} cannot")
+        return source, sink
 
     def _asked(self) -> list[str]:
         """What the servers say; what would stop a run is one more line here. Nothing is made."""
@@ -309,6 +472,8 @@ class Pipeline:
             sink=sink,
             level=self.level,
             transforms=self.transforms,
+            parse=self.parsing,
+            deletes=self.removing,
             arrow=self.arrow,
             arrow_schema=self.arrow_schema,
             conf=self.spark,

@@ -32,6 +32,7 @@ _BUILT_IN: Mapping[Use, Mapping[str, str]] = {
         "sqlite": "atonce.connectors.sql.sqlite.sink:SQLite",
         "duckdb": "atonce.connectors.sql.duckdb.sink:DuckDB",
         "delta": "atonce.connectors.lake.delta.sink:Delta",
+        "iceberg": "atonce.connectors.lake.iceberg.sink:Iceberg",
     },
 }
 FORMATS = ("atonce.connectors.kafka.read.stream:register",)

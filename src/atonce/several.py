@@ -94,8 +94,8 @@ class Together:
             return
         if len(self.failures) == 1:
             raise next(iter(self.failures.values()))
-        told = "; ".join(f"{name}: {error}" for name, error in self.failures.items())
-        raise RefusedError(f"{len(self.failures)} of {len(self._pipelines)} pipelines failed. {told}")
+        causes = "; ".join(f"{name}: {error}" for name, error in self.failures.items())
+        raise RefusedError(f"{len(self.failures)} of {len(self._pipelines)} pipelines failed. {causes}")
 
 
 def refuse_together(pipelines: Sequence[Pipeline]) -> None:

@@ -65,12 +65,13 @@ def test_every_invariant_names_tests_that_exist_and_run_in_make_test() -> None:
 
 
 def test_numbers_of_requirements_and_faults_stay_in_guarantees() -> None:
-    """Readers of the documents do not know them. What `--faults` takes and the certificate prints is code or a command."""
+    """Readers of the documents do not know them. What `--faults` takes and the certificate prints is code or a command.
+    S3 is a store."""
     wrong = []
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples" / "README.md"]:
         if page.name not in ("GUARANTEES.md", "CHANGELOG.md"):
             prose = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-            wrong += [f"{page.name}: {number}" for number in re.findall(r"\b[SF]\d{1,2}\b", prose)]
+            wrong += [f"{page.name}: {number}" for number in re.findall(r"\b[SF]\d{1,2}\b", prose) if number != "S3"]
     assert wrong == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import runpy
 import subprocess
@@ -19,6 +21,7 @@ import atonce
 ROOT = Path(__file__).resolve().parents[2]
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+ACTION = ROOT / "action.yml"
 LOCKED = sorted([*ROOT.glob("requirements*.txt"), *ROOT.glob("bench/python/requirements-*.txt")])
 
 
@@ -67,6 +70,64 @@ def test_workflow_pins_its_actions_and_has_few_rights(path: Path) -> None:
             assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]), step["uses"]
         # What an event brings may hold anything: it reaches a shell as a variable, never as text of a script.
         assert "${{" not in step.get("run", ""), step
+
+
+def test_action_pins_what_it_uses_and_takes_inputs_as_variables_only() -> None:
+    action = yaml.safe_load(ACTION.read_text())
+    assert action["runs"]["using"] == "composite" and action["name"] and action["description"]
+    given = set()
+    for step in action["runs"]["steps"]:
+        given |= set(re.findall(r"inputs\.([a-z-]+)", yaml.dump(step)))
+        if "uses" in step:
+            assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]), step["uses"]
+            continue
+        # What an input holds must not become text of a script.
+        assert step["shell"] == "bash" and "${{" not in step["run"], step
+        command = step["run"].split()[0].strip('"')
+        if command != "exit":
+            assert (ROOT / command.removeprefix("$ATONCE_ACTION/")).stat().st_mode & 0o111, command
+    assert given == set(action["inputs"]), "an input that nothing uses, or one that is not declared"
+    assert all("default" in each and each["description"] for each in action["inputs"].values())
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"), [(0, "KEPT effectively-once: 3 faults"), (1, "BROKEN effectively-once: 3 faults"), (2, None)]
+)
+def test_action_leaves_certificate_and_page_and_tells_how_it_ended(
+    code: int, verdict: str | None, scratch: Path
+) -> None:
+    """With another `atonce` in its place, which notes the words it was called with."""
+    certificate = json.dumps({"levels": [{"summary": verdict}]}) if verdict else ""
+    (scratch / "atonce.py").write_text(
+        "import pathlib, sys\n"
+        "pathlib.Path('words').write_text('\\n'.join(sys.argv[1:]))\n"
+        f"certificate = {certificate!r}\n"
+        "if certificate:\n"
+        "    pathlib.Path(sys.argv[sys.argv.index('--json') + 1]).write_text(certificate)\n"
+        f"sys.exit({code})\n"
+    )
+    told = scratch / "output"
+    done = subprocess.run(
+        [ROOT / "scripts/action", "verify"],
+        cwd=scratch,
+        env={
+            "PATH": os.environ["PATH"],
+            "ATONCE_PYTHON": sys.executable,
+            "ATONCE_PIPELINE": "my orders.yaml",
+            "ATONCE_FAULTS": "F3,$(touch hacked)",
+            "ATONCE_OPTIONS": "--count\n40\n",
+            "GITHUB_OUTPUT": str(told),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr  # the step after the upload ends with it
+    ended = verdict or f"COULD NOT RUN: exit code {code}"
+    assert told.read_text() == f"verdict={ended}\nexit-code={code}\n"
+    words = (scratch / "words").read_text().splitlines()
+    assert words[:4] == ["verify", "--faults", "F3,$(touch hacked)", "my orders.yaml"]
+    assert words[4:6] == ["--count", "40"] and not (scratch / "hacked").exists()
 
 
 def test_tests_run_on_every_python_that_the_package_names() -> None:

@@ -54,8 +54,8 @@ class Background:
             await asyncio.sleep(every_s)
             try:
                 await job()
-            except (AtOnceError, OSError) as error:
-                _log.warning("background work failed and will be tried again: %s", error)
+            except Exception as error:
+                _say("background work", error)
 
     async def _flush_what_is_due(self) -> None:
         for partition in list(self._lazy):
@@ -93,10 +93,19 @@ class Background:
                 if due(partition.log) and await self._in_thread(partition, functools.partial(work, partition.log)):
                     _log.info("%s: %s", name, done)
             except Exception as error:
-                expected = isinstance(error, AtOnceError | OSError)
-                _log.warning("%s: background work failed: %s", name, error, exc_info=None if expected else error)
+                _say(name, error)
 
     async def _expire_producers(self) -> None:
         async for partition in paced(self._topics.partitions()):
-            if not partition.log.is_offline:
-                partition.log.expire_producers()
+            try:
+                if not partition.log.is_offline:
+                    partition.log.expire_producers()
+            except Exception as error:
+                _say(f"{partition.topic}-{partition.index}", error)
+
+
+def _say(what: str, error: Exception) -> None:
+    expected = isinstance(error, AtOnceError | OSError)
+    _log.warning(
+        "%s failed in the background and will be tried again: %s", what, error, exc_info=None if expected else error
+    )

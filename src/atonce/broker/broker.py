@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from atonce.broker.acls import Acls, super_users
 from atonce.broker.background import Background
-from atonce.broker.config import BROKER_BY_NAME, INTERNAL_SEGMENT_BYTES, MAX_LONG
+from atonce.broker.config import BROKER_BY_NAME, INTERNAL_SEGMENT_BYTES
 from atonce.broker.coordination import Coordination
 from atonce.broker.journal import PartitionJournal
 from atonce.broker.messages import ErrorCode
 from atonce.broker.metrics import Metrics
 from atonce.broker.partition import Partition
 from atonce.broker.sasl import Sasl
+from atonce.broker.sending import ResponseRoom
 from atonce.broker.sessions import FetchSessions
 from atonce.broker.settings import Settings
 from atonce.broker.topics import INTERNAL, Topic, Topics
@@ -102,8 +103,7 @@ class BrokerState:
         self.node_id = settings.number("node.id")
         self.clock_ms = now_ms
         self.stopping = False
-        self.response_room: Callable[[], int] = lambda: MAX_LONG
-        self.answering_bytes = 0  # of records that are being read for answers
+        self.response_room = ResponseRoom(settings.number("queued.max.response.bytes"))
         self._storage = DiskStorage(root, Descriptors(open_files))
         self._flushers = ThreadPoolExecutor(8, "flush")
         self._lazy: set[Partition] = set()

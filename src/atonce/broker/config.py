@@ -201,7 +201,7 @@ BROKER = (
     _int("request.receive.timeout.ms", 30000, "Ours: a request that has begun to arrive must be there by then.", 100),
     _int("response.send.timeout.ms", 60000, "Ours: a client that reads nothing of its answers for so long is disconnected.", 1000),
     _long("queued.max.request.bytes", 134217728, "Bytes of requests held at once; above it nothing more is read, above twice as much not even the rest of one. Kafka has no limit.", 1048576),
-    _long("queued.max.response.bytes", 134217728, "Ours: with more unsent bytes than this, a fetch is answered with 1 MB at most, and clients that read nothing are disconnected.", 1048576),
+    _long("queued.max.response.bytes", 33554432, "Ours: bytes of answers held at once. Above half of it a fetch gets 1 MB at most; above it fetches wait in turn, and clients that do not take their answers are disconnected.", 4194304),
     _int("queued.max.requests", 500, "Requests of one connection held at once.", 1),
     _int("fetch.max.bytes", 57671680, "Largest answer to a fetch.", 1024),
     _int("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions kept.", 0),

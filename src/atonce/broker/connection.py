@@ -1,36 +1,35 @@
-"""One client connection: frames in, answers out in the order of the requests.
+"""One client connection: its life, and its requests, which start one after another.
 
-Requests of one connection start one after another. An answer that is still waited for (`Later`) does not hold up the
-next request, only its answer. Bytes are read straight into the frame they belong to, and never before its size was
-checked. Memory is reserved for what has arrived, not for what was announced.
+What it sends is cut into frames by `Incoming`; what it is answered goes out by `Answers` and `Outgoing`. An answer that
+is still waited for (`Later`) does not hold up the next request, only its answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import time
-from collections import deque
-from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from atonce.broker.access import GUARDS
-from atonce.broker.context import Context, Later
+from atonce.broker.answers import Answers
+from atonce.broker.context import Context
 from atonce.broker.handlers import api_versions
+from atonce.broker.incoming import PATIENCE_S, SCRATCH_BYTES, Frame, Incoming
 from atonce.broker.messages import (
     ErrorCode,
     MalformedRequest,
     Reply,
     RequestHeader,
-    encode_body,
-    encode_response,
     is_loaded,
     load,
     read_header,
     read_request,
 )
+from atonce.broker.outgoing import Outgoing
 from atonce.broker.peer import Peer
 from atonce.broker.tls import principal
 
@@ -41,24 +40,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SIZE = Struct(">i")
-_KEY = Struct(">h")
 _API = Struct(">hh")
-_SCRATCH_BYTES = 16 * 1024
-_CHUNK_BYTES = 256 * 1024
-_SMALLEST_FRAME = 10
 _PRODUCE = 0
 _FETCH = 1
-# Answers of one connection that may be waited for at once: more than any client keeps in flight.
-_MOST_UNANSWERED = 128
-# Requests held of somebody who has not logged in yet.
-_STRANGERS_REQUESTS = 4
 # A connection on which something happened within this time is not let go for a newcomer.
 _IN_USE_S = 1.0
-# Above this, the next request of the connection waits until the client has read more of its answers.
-_UNSENT_BYTES = 4 * 1024 * 1024
-# What a client has not read counts from here on; below, there would be too many to count.
-_COUNTED_BYTES = 64 * 1024
+# Fetch, JoinGroup, SyncGroup: answered when others have done something.
+_WAITS_FOR_OTHERS = frozenset({_FETCH, 11, 14})
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -70,28 +58,20 @@ class Connection(asyncio.BufferedProtocol):
         self.peer: Peer = server.peer(listener)
         self.address = ""
         self._transport: Any = None
-        self._scratch = bytearray(_SCRATCH_BYTES)
-        self._filled = 0
-        self._frame: bytearray | None = None  # a frame too large for the scratch buffer
-        self._frame_size = 0  # what was announced; the buffer grows towards it
-        self._frame_filled = 0
-        self._frame_began: float | None = None
-        self._first = True
-        self._frames: deque[bytes | bytearray] = deque()
-        self._frames_waiting: asyncio.Future[None] | None = None
-        self._answers: deque[tuple[Context, asyncio.Future[Any], int]] = deque()
-        self._room: asyncio.Future[None] | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
-        self._paused = False
-        self.closing = False
-        self.began = self.last_active = time.monotonic()
+        self.incoming = Incoming(server, self.peer, self._must_wait, self._refuse)
+        self.out = Outgoing(server.room, server.slow, server.broker.readers, server.metrics, self._refuse)
+        self._answers = Answers(server, self.out, self._failed)
+        self.began = time.monotonic()
         self._task: asyncio.Task[None] | None = None
         self._busy = False
         self._only_reads = False
+        self._size_at_hand = 0  # of the request that runs
+        self._patient_since: float | None = None  # since when it waits for other clients
         self._is_wrapped = False
-        self._stalled_since = 0.0
-        self._least_unsent = 0
+
+    @property
+    def closing(self) -> bool:
+        return self.incoming.ended
 
     # -- the transport's side -----------------------------------------------------------------------------------
 
@@ -111,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         reached = transport.get_extra_info("sockname")
         self._told = self._listener.told(str(reached[0]) if reached else "")
         if not self._server.admit(self):
-            self.closing = True
+            self.incoming.end()
             transport.abort()
             return False
         return True
@@ -120,16 +100,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         if not self.peer.is_stranger:
             self._server.came_in(self)
-        transport.set_write_buffer_limits(high=_UNSENT_BYTES)
+        self.incoming.begin(transport)
+        self.out.begin(transport, is_encrypted=self._is_wrapped)
         self._server.limits.size_buffers(transport.get_extra_info("socket"))
         self._task = asyncio.get_running_loop().create_task(self._serve())
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._writable.set()
-        self._server.slow.discard(self)
-        if self._frame is not None:
-            self._server.release(len(self._frame))
-            self._frame = None
+        self.out.resume()
+        self.incoming.drop_half()
         self._server.forget(self)
         self._hang_up()
 
@@ -140,203 +118,109 @@ class Connection(asyncio.BufferedProtocol):
 
     def _hang_up(self) -> None:
         """Nothing more will come. A fetch that waits for data is given up; whatever changes something is finished."""
-        self.closing = True
-        self._wake()
+        self.incoming.end()
         if self._only_reads and self._task is not None:
             self._task.cancel()
 
-    def stop(self) -> None:
-        """The broker ends: answer what was received, then close."""
-        self.closing = True
-        self._wake()
-
     def pause_writing(self) -> None:
-        self._writable.clear()
-        self._falls_behind()
-        self._server.relieve()
-
-    def _falls_behind(self) -> None:
-        if self not in self._server.slow:
-            self._stalled_since = time.monotonic()
-            self._least_unsent = self.unsent_bytes
-            self._server.slow.add(self)
+        self.out.pause()
 
     def resume_writing(self) -> None:
-        self._writable.set()
-        self._server.slow.discard(self)
-
-    def stalled_s(self, now: float) -> float:
-        """For how long its client has read nothing of the answers that wait for it."""
-        unsent = self.unsent_bytes
-        if unsent < self._least_unsent:
-            self._least_unsent, self._stalled_since = unsent, now
-        return now - self._stalled_since
-
-    def give_up(self) -> None:
-        """Its client does not read: what it holds is needed by others."""
-        self._refuse(f"{self.unsent_bytes} bytes of answers that its client does not read")
-
-    @property
-    def unsent_bytes(self) -> int:
-        return int(self._transport.get_write_buffer_size())
+        self.out.resume()
+        self.incoming.go_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._frame is not None:
-            if self._frame_filled == len(self._frame):
-                self._grow(min(self._frame_size - len(self._frame), max(_CHUNK_BYTES, len(self._frame))))
-            return memoryview(self._frame)[self._frame_filled :]
-        return memoryview(self._scratch)[self._filled :]
+        return self.incoming.buffer()
 
     def buffer_updated(self, count: int) -> None:
-        self.last_active = time.monotonic()
-        self._server.metrics.bytes_in += count
-        if self._frame is not None:
-            self._frame_filled += count
-            if self._frame_filled == self._frame_size:
-                frame, self._frame, self._frame_began = self._frame, None, None
-                self._take(frame)
-            elif self._server.is_overfull:
-                self._balance()
-            return
-        self._filled += count
-        self._cut()
+        self.incoming.received(count)
 
-    def _cut(self) -> None:
-        """Take the whole frames out of the scratch buffer, and start one that does not fit it."""
-        position = 0
-        while self._filled - position >= 4 and not self.closing:
-            (size,) = _SIZE.unpack_from(self._scratch, position)
-            if size < self._smallest_frame() or size > self._limit(size, position):
-                self._refuse(f"a request of {size} bytes")
-                return
-            end = position + 4 + size
-            if end <= self._filled:
-                self._server.reserve(size)
-                self._take(bytes(memoryview(self._scratch)[position + 4 : end]))
-                position = end
-            elif size + 4 > _SCRATCH_BYTES:
-                if self._filled - position < 6 and not self._first:
-                    break  # the limit depends on the API key, which is not there yet
-                self._frame = bytearray()
-                self._frame_size = size
-                self._grow(min(size, _CHUNK_BYTES))
-                self._frame_filled = self._filled - position - 4
-                self._frame[: self._frame_filled] = memoryview(self._scratch)[position + 4 : self._filled]
-                position = self._filled
-                break
-            else:
-                break
-        rest = self._filled - position
-        if position and rest:
-            self._scratch[:rest] = self._scratch[position : self._filled]
-        self._filled = rest
-        partial = rest or self._frame is not None
-        self._frame_began = (self._frame_began or time.monotonic()) if partial else None
-        self._balance()
+    # -- the server's side --------------------------------------------------------------------------------------
 
-    def _smallest_frame(self) -> int:
-        login = self.peer.login
-        return 1 if login is not None and login.takes_raw_tokens else _SMALLEST_FRAME
+    def stop(self) -> None:
+        """The broker ends: answer what was received, then close."""
+        self.incoming.end()
 
-    def _grow(self, more: int) -> None:
-        if self._frame is not None:
-            self._server.reserve(more)
-            self._frame += bytes(more)
-
-    def _limit(self, size: int, position: int) -> int:
-        limits = self._server.limits
-        if self._first or self.peer.login is not None:
-            return limits.first_request_bytes
-        if size <= limits.control_request_bytes or self._filled - position < 6:
-            return limits.request_bytes
-        (api_key,) = _KEY.unpack_from(self._scratch, position + 4)
-        return limits.request_bytes if api_key == _PRODUCE else limits.control_request_bytes
-
-    def _take(self, frame: bytes | bytearray) -> None:
-        self._first = False
-        self._frames.append(frame)
-        self._wake()
-        self._balance()
-
-    def _balance(self) -> None:
-        """Stop reading while too much is held, here or in the whole broker; go on when there is room again."""
-        # Half a request goes on for a while, or nobody could ever finish.
-        server = self._server
-        most = server.limits.queued_requests if self.peer.login is None else _STRANGERS_REQUESTS
-        full = len(self._frames) >= most or (server.is_full if self._frame is None else server.is_overfull)
-        if full and not self._paused and not self.closing:
-            self._paused = True
-            self._transport.pause_reading()
-            self._server.wait_for_room(self)
-        elif not full and self._paused and not self._transport.is_closing():
-            self._paused = False
-            self._transport.resume_reading()
-
-    room_made = _balance
-
-    def _wake(self) -> None:
-        if self._frames_waiting is not None and not self._frames_waiting.done():
-            self._frames_waiting.set_result(None)
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
 
     def _refuse(self, what: str) -> None:
         _log.info("closed the connection from %s: %s", self.address, what)
         self._server.metrics.refused += 1
-        self.closing = True
+        self.incoming.ended = True
         self._transport.abort()
 
-    turn_out = _refuse
+    def _failed(self, error: BaseException) -> None:
+        _log.error("internal error in a request of %s", self.address, exc_info=error)
+        self._refuse("an internal error")
+
+    def turn_out(self, why: str) -> None:
+        """Others need its place, or its room: what it asked for and has not begun is dropped, a wait is given up."""
+        self.incoming.drop()
+        self._refuse(why)
+        if self._patient_since is not None and self._task is not None:
+            self._task.cancel()
+
+    def _must_wait(self) -> bool:
+        """Whether the next request cannot start for a while: nothing large is taken in for it."""
+        return self._patient_since is not None or self.out.is_slow
+
+    def stuck_bytes(self, now: float) -> int:
+        """What it holds and gives back only when other clients do something, or when its own takes its answers."""
+        since = self._patient_since or self.out.slow_since
+        if self.closing or not self._must_wait() or now - since < PATIENCE_S:
+            return 0
+        return self.incoming.half_bytes + self.incoming.waiting_bytes + self._size_at_hand
+
+    @property
+    def last_active(self) -> float:
+        return max(self.incoming.last_received, self.out.last_written)
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._busy and not self._answers
 
     def how_idle(self, now: float) -> tuple[int, float] | None:
         """The smaller the less it will be missed; None if it is in use.
 
-        Those that never said anything come first, then those that wait for nothing, then those that wait for records.
+        Those that never said anything come first, then those that wait for nothing or do not take their answer, then
+        those that wait for records.
         """
         if now - self.last_active < _IN_USE_S or self.closing:
             return None
-        if self._first:
+        if self.incoming.is_first:
             return 0, self.last_active
-        if not self._busy and not self._answers and not self._frames:
+        if self.out.is_slow or (self._is_idle and not self.incoming.is_waiting):
             return 1, self.last_active
         return (2, self.last_active) if self._only_reads and not self._answers else None
 
     def sweep(self, now: float) -> None:
         """Called every second or so: close what has been quiet, or half sent, for too long."""
         limits = self._server.limits
-        if self in self._server.slow and not self.unsent_bytes and self._writable.is_set():
-            self._server.slow.discard(self)
-        began = self._frame_began
-        patience_s = limits.receive_s * (2 if self._paused else 1)
+        began = self.incoming.frame_began
+        patience_s = limits.receive_s * (2 if self.incoming.is_paused else 1)
         if self.peer.is_stranger and now - self.began > limits.login_s:
             self._refuse(f"no login within {limits.login_s:g} s")
-        elif began is not None and now - began > patience_s:
+        elif began is not None and now - began > patience_s and not self._must_wait():
             self._refuse(f"a request that was not complete after {limits.receive_s:g} s")
-        elif self in self._server.slow and self.stalled_s(now) > limits.send_s:
-            self.give_up()
-        elif limits.idle_s > 0 and not self._busy and not self._answers and now - self.last_active > limits.idle_s:
+        elif self.out.stalled_s(now) > limits.send_s:
+            self.out.give_up()
+        elif limits.idle_s > 0 and self._is_idle and now - self.last_active > limits.idle_s:
             self._transport.close()
 
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-
-    # -- the broker's side --------------------------------------------------------------------------------------
+    # -- its requests -------------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
         try:
-            while True:
-                while not self._frames:
-                    if self.closing:
-                        return
-                    self._frames_waiting = asyncio.get_running_loop().create_future()
-                    await self._frames_waiting
-                frame = self._frames.popleft()
+            while (frame := await self.incoming.next_frame()) is not None:
                 self._busy = True
                 try:
                     await self._answer(frame)
                 finally:
                     self._busy = self._only_reads = False
-                    if self._paused:
-                        self._balance()
+                    self._patient_since = None
+                    self.incoming.go_on()
                 if self.peer.turned_away:
                     self._server.metrics.refused += 1
                     return
@@ -344,25 +228,21 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(str(error))
         except asyncio.CancelledError:
             raise
-        except Exception:
-            _log.exception("internal error in a request of %s", self.address)
-            self._refuse("an internal error")
+        except Exception as error:
+            self._failed(error)
         finally:
             await self._finish()
 
     async def _finish(self) -> None:
         """Give what was received and not started back, and close once the answers on their way are written."""
-        while self._frames:
-            self._server.release(len(self._frames.popleft()))
-        while self._answers and not self._transport.is_closing():
-            await asyncio.wait([self._answers[0][1]])
-            self._pump()
+        self.incoming.drop()
         if self._transport is not None:
+            if not self._transport.is_closing():
+                await self._answers.earlier()
             self._transport.close()
 
-    async def _answer(self, frame: bytes | bytearray) -> None:
-        size = len(frame)
-        later = False
+    async def _answer(self, frame: Frame) -> None:
+        size = self._size_at_hand = len(frame)
         login = self.peer.login
         try:
             if login is not None and login.takes_raw_tokens:
@@ -374,107 +254,66 @@ class Connection(asyncio.BufferedProtocol):
             header = read_header(frame)  # type: ignore[arg-type]
             if login is not None:
                 login.check_allowed(header.api_key)
-            route = self._server.routes.get(header.api_key)
-            context = Context(
-                header.api_key,
-                header.version,
-                header.correlation_id,
-                header.client_id or "",
-                f"/{self.address}",
-                self.connection_id,
-                *self._told,
-                self.peer,
-            )
+            context = self._context(header)
             self._server.metrics.request(header.api_key)
+            route = self._server.routes.get(header.api_key)
             if route is None or not route.min_version <= header.version <= route.max_version:
-                result = self._unsupported(context)
+                context, result = self._unsupported(context)
             else:
-                request = await self._read(route, header, frame)
-                self._only_reads = header.api_key == _FETCH
-                guard = None if self.peer.acls is None else GUARDS.get(header.api_key)
-                if guard is None:
-                    result = await route.handle(self._server.broker, context, request)
-                else:
-                    result = await guard(route.handle, self._server.broker, context, request)
-                self._only_reads = False
-                del request
-                if isinstance(result, Reply) and result.is_heavy:
-                    result = await self._in_thread(encode_body, result)
-            if isinstance(result, Later):
-                later = True
-                await self._queue(context, result.response, size)
-                return
-            if result is None:
-                return
-            if self._answers:
-                done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-                done.set_result(result)
-                later = True
-                await self._queue(context, done, size)
-                return
-            self._write(context, result)
-            await self._writable.wait()
+                result = await self._run(route, context, header, frame)
+            owned, size = size, 0
+            await self._answers.put(context, result, owned)
         finally:
-            if not later:
-                self._server.release(size)
+            self._server.release(size)
             if login is not None and self.peer.login is None:
                 self._server.came_in(self)
 
-    async def _read(self, route: Route, header: RequestHeader, frame: bytes | bytearray) -> Any:
+    def _context(self, header: RequestHeader) -> Context:
+        return Context(
+            header.api_key,
+            header.version,
+            header.correlation_id,
+            header.client_id or "",
+            f"/{self.address}",
+            self.connection_id,
+            *self._told,
+            self.peer,
+        )
+
+    async def _run(self, route: Route, context: Context, header: RequestHeader, frame: Frame) -> Any:
+        """The answer as its handler gives it; None if it is written already."""
+        async with self._share(header, len(frame)):
+            request = await self._read(route, header, frame)
+            self._only_reads = header.api_key == _FETCH
+            self._patient_since = time.monotonic() if header.api_key in _WAITS_FOR_OTHERS else None
+            guard = None if self.peer.acls is None else GUARDS.get(header.api_key)
+            if guard is None:
+                result = await route.handle(self._server.broker, context, request)
+            else:
+                result = await guard(route.handle, self._server.broker, context, request)
+            self._only_reads = False
+            del request
+            if isinstance(result, Reply) and result.is_heavy:
+                await self._answers.put_heavy(context, result)
+                return None
+            return result
+
+    async def _read(self, route: Route, header: RequestHeader, frame: Frame) -> Any:
         """The request's body; a large one is read in a thread, while others have their turn."""
         if route.parse is not None:
             return route.parse(header.version, frame, header.body)
-        if len(frame) <= _SCRATCH_BYTES:
+        if len(frame) <= SCRATCH_BYTES:
             return read_request(header, bytes(frame))
-        return await self._in_thread(read_request, header, bytes(frame))
+        return await self._server.in_thread(read_request, header, bytes(frame))
 
-    async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._server.broker.large, work, *args)
-
-    def _unsupported(self, context: Context) -> Any:
+    @staticmethod
+    def _unsupported(context: Context) -> tuple[Context, Any]:
         if context.api_key != api_versions.API_KEY:
             raise MalformedRequest(f"API {context.api_key} version {context.version}, which we do not advertise")
         oldest = dataclasses.replace(context, version=0)
-        parts = encode_response(
-            oldest.api_key, 0, oldest.correlation_id, api_versions.answer(oldest, ErrorCode.unsupported_version)
-        )
-        self._server.metrics.bytes_out += sum(len(part) for part in parts)
-        self._transport.writelines(parts)
+        return oldest, api_versions.answer(oldest, ErrorCode.unsupported_version)
 
-    async def _queue(self, context: Context, answer: asyncio.Future[Any], size: int) -> None:
-        self._answers.append((context, answer, size))
-        answer.add_done_callback(self._pump)
-        while len(self._answers) >= _MOST_UNANSWERED:
-            self._room = asyncio.get_running_loop().create_future()
-            await self._room
-        await self._writable.wait()
-
-    def _pump(self, _: Any = None) -> None:
-        """Write the answers that are ready and whose turn it is."""
-        while self._answers and self._answers[0][1].done():
-            context, answer, size = self._answers.popleft()
-            self._server.release(size)
-            if answer.cancelled():
-                continue
-            error = answer.exception()
-            if error is not None:
-                _log.error("internal error in a request of %s", self.address, exc_info=error)
-                self._refuse("an internal error")
-                continue
-            result = answer.result()
-            if result is not None:
-                self._write(context, result)
-        if self._room is not None and not self._room.done() and len(self._answers) < _MOST_UNANSWERED:
-            self._room.set_result(None)
-
-    def _write(self, context: Context, result: Any) -> None:
-        if self._transport.is_closing():
-            return
-        parts = encode_response(context.api_key, context.version, context.correlation_id, result)
-        self._server.metrics.bytes_out += sum(len(part) for part in parts)
-        self.last_active = time.monotonic()
-        # Each part would be a TLS record of its own.
-        self._transport.writelines((b"".join(parts),) if self._is_wrapped else parts)
-        if (unsent := self.unsent_bytes) > _COUNTED_BYTES:
-            self._server.unsent_more(unsent)
-            self._falls_behind()
+    def _share(self, header: RequestHeader, size: int) -> contextlib.AbstractAsyncContextManager[Any]:
+        """The right to run a request. Large ones take turns: each may hold as much again while it runs."""
+        is_large = size > SCRATCH_BYTES and header.api_key != _PRODUCE and header.api_key not in _WAITS_FOR_OTHERS
+        return self._server.large_requests if is_large else contextlib.nullcontext()

@@ -67,6 +67,7 @@ class Broker:
         if self.running:
             return self
         make_private_directory(self.data)
+        self.log.touch(0o600)
         command = [
             sys.executable,
             "-m",

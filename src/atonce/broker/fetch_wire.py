@@ -1,14 +1,15 @@
-"""The answer to Fetch on the wire, written by hand: records are passed on as they were read."""
+"""The answer to Fetch on the wire, written by hand: records are passed on as they were read, or before they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from struct import Struct
 from uuid import UUID
 
 from atonce.broker.messages import ErrorCode, Raw
 from atonce.broker.produce_wire import compact_count, write_topic
+from atonce.broker.sending import Part
 from atonce.log.results import EpochEnd
 
 FIRST_FLEXIBLE = 12
@@ -34,7 +35,7 @@ class PartitionData:
     last_stable_offset: int = -1
     log_start_offset: int = -1
     aborted: tuple[tuple[int, int], ...] = ()
-    records: list[bytes] = field(default_factory=list)
+    records: Sequence[Part] = ()
     diverging: EpochEnd | None = None
 
 
@@ -46,7 +47,7 @@ def write_fetch(
 ) -> Raw:
     flexible = version >= FIRST_FLEXIBLE
     count = compact_count if flexible else _INT32.pack
-    parts: list[bytes] = []
+    parts: list[Part] = []
     out = bytearray(_HEAD.pack(0, error, session_id) if version >= _FIRST_SESSION else _INT32.pack(0))
     out += count(len(topics))
     for topic, partitions in topics:

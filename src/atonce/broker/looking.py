@@ -1,8 +1,9 @@
 """Producers' batches looked at before they are appended: large ones, and what unpacks to much, in a thread.
 
 Batches that are not compressed are left to the append itself: to look at a megabyte takes a tenth of a millisecond,
-less than to hand it to another thread. The requests of one connection are handled one after another, so nothing is
-overtaken while this waits.
+less than to hand it to another thread. As long as the compiled walk is not loaded, whatever may need it goes to the
+thread and waits for it there, while others are served. The requests of one connection are handled one after another, so
+nothing is overtaken while this waits.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from atonce.broker.partition import Partition
 from atonce.broker.produce_wire import PartitionRecords
 from atonce.log.errors import LogError
 from atonce.log.validation import Incoming, is_compressed
+from atonce.records.walk import PLAIN_BYTES, is_compiled
 
 if TYPE_CHECKING:
     from atonce.broker.broker import BrokerState
@@ -37,19 +39,20 @@ async def look_at(broker: BrokerState, wanted: Wanted) -> dict[int, Looked]:
     looked: dict[int, Looked] = {}
     longer: list[tuple[PartitionRecords, Partition]] = []
     large = sum(len(one.records or b"") for one, _ in wanted) > _QUICK_REQUEST_BYTES
+    compiled = is_compiled()
     for one, partition in wanted:
         records = one.records
         if partition is None or not records:
             continue
         if is_compressed(records):
             found: Looked | None = None
-            if not large and len(records) <= _QUICK_COMPRESSED_BYTES and len(looked) < _MOST_TRIED:
+            if compiled and not large and len(records) <= _QUICK_COMPRESSED_BYTES and len(looked) < _MOST_TRIED:
                 found = _quickly(one, partition)
             if found is None:
                 longer.append((one, partition))
             else:
                 looked[id(one)] = found
-        elif large:
+        elif large or not (compiled or len(records) <= PLAIN_BYTES):
             longer.append((one, partition))
     if longer:
         looked.update(await asyncio.get_running_loop().run_in_executor(broker.lookers, _look, longer))

@@ -1,7 +1,7 @@
 """Requests read and responses written, in every version of every API, with kio's classes.
 
-A handler answers with the field names of the newest version; `build` drops what an older version does not know and
-fills in what was not given. Times are milliseconds where kio wants a timedelta.
+A handler is asked and answers with the field names of the newest version (`forms`); `build` drops what an older version
+does not know and fills in what was not given. Times are milliseconds where kio wants a timedelta.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 from kio.static.constants import EntityType
 
+from atonce.broker.forms import complete, lowered, raising
+from atonce.broker.sending import Bytes, Part
 from atonce.broker.shape import FIXED_BYTES, MalformedRequest, check_shape, entity_walk, skip_tags
 from atonce.errors import InvariantError
 
@@ -45,7 +47,12 @@ class RequestHeader:
 class Raw:
     """A response body that a handler has serialised itself: sent as it is, in pieces, without a copy."""
 
-    parts: Sequence[bytes | bytearray | memoryview]
+    parts: Sequence[Part]
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether something of it is still in a file, and is read when there is room for it."""
+        return not all(isinstance(part, Bytes) for part in self.parts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +64,8 @@ class Reply:
     values: Mapping[str, Any]
 
     def build(self) -> Any:
-        return build(response_type(self.api_key, self.version), self.values)
+        values = lowered(self.api_key, self.version, self.values)
+        return build(response_type(self.api_key, self.version), values)
 
     @property
     def is_heavy(self) -> bool:
@@ -126,9 +134,18 @@ def flexible_header(api_key: int, version: int) -> bool:
 
 
 @cache
-def _request_reader(api_key: int, version: int) -> tuple[type[Any], Callable[[bytes, int], tuple[Any, int]]]:
+def _request_reader(api_key: int, version: int) -> tuple[type[Any], Callable[[bytes, int], Any]]:
+    """The class of that version, and what reads a request into its newest form."""
     entity = load_request_schema(api_key, version)
-    return entity, entity_reader(entity)
+    newest = load_request_schema(api_key, known_versions(api_key)[-1])
+    complete(entity, newest, _missing)
+    reader = entity_reader(entity)
+    raised = raising(api_key, version)
+    if raised is None:
+        return entity, lambda data, position: reader(data, position)[0]
+    kind, values = raised
+    complete(kind, newest, _missing)
+    return entity, lambda data, position: build(kind, values(reader(data, position)[0]))
 
 
 _loaded: set[tuple[int, int]] = set()
@@ -150,11 +167,11 @@ def load(api_key: int, version: int) -> None:
 
 
 def read_request(header: RequestHeader, frame: bytes) -> Any:
-    """The body as kio's class of that version."""
+    """The body in its newest form."""
     entity, reader = _request_reader(header.api_key, header.version)
     check_shape(entity, frame, header.body)
     try:
-        return reader(frame, header.body)[0]
+        return reader(frame, header.body)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of the native reader is no Exception
@@ -172,11 +189,11 @@ def _response_codec(api_key: int, version: int) -> tuple[Callable[[Any, Any], No
     return entity_writer(entity), int(entity.__header_schema__.__version__) >= 1
 
 
-def encode_response(api_key: int, version: int, correlation_id: int, response: Any) -> list[Any]:
-    """The frame in pieces: size, header, body."""
+def encode_response(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
+    """The frame in parts: size, header, body."""
     writer, flexible = _response_codec(api_key, version)
     if isinstance(response, Raw):
-        parts = list(response.parts)
+        parts: list[Part] = list(response.parts)
     else:
         buffer = io.BytesIO()
         writer(buffer, response.build() if isinstance(response, Reply) else response)

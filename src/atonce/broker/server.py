@@ -8,24 +8,28 @@ import socket
 import ssl
 import time
 from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from atonce.broker.config import MAX_INT
 from atonce.broker.connection import Connection
+from atonce.broker.incoming import PATIENCE_S, SCRATCH_BYTES, Incoming
 from atonce.broker.listeners import Listener
 from atonce.broker.metrics import Metrics
+from atonce.broker.outgoing import Outgoing
 from atonce.broker.peer import Peer
 from atonce.broker.router import routes
 from atonce.broker.sasl import Login
+from atonce.broker.sending import ResponseRoom
 from atonce.broker.settings import Settings
 from atonce.broker.tls import TlsListener, listening_sockets
 
 _SWEEP_S = 1.0
-# A client that has read something within this time is not let go, however full we are.
-_STALLED_S = 1.0
-# Unsent bytes of thousands of connections are added up so often.
-_COUNT_AGAIN_S = 0.05
+# Requests of more than a few kilobytes that run at the same time.
+_LARGE_AT_A_TIME = 4
+# How often those who wait for room are looked after.
+_LOOK_S = 0.1
 # Who goes when an address has too many connections is looked up for many newcomers at once.
 _LOOK_AGAIN_S = 0.2
 
@@ -42,7 +46,6 @@ class Limits:
     idle_s: float
     receive_s: float
     send_s: float
-    response_bytes: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
     login_s: float
@@ -62,7 +65,6 @@ class Limits:
             idle_s=settings.number("connections.max.idle.ms") / 1000,
             receive_s=settings.number("request.receive.timeout.ms") / 1000,
             send_s=settings.number("response.send.timeout.ms") / 1000,
-            response_bytes=settings.number("queued.max.response.bytes"),
             send_buffer_bytes=settings.number("socket.send.buffer.bytes"),
             receive_buffer_bytes=settings.number("socket.receive.buffer.bytes"),
             login_s=settings.number("authentication.timeout.ms") / 1000,
@@ -91,11 +93,16 @@ class Server:
         self._strangers: dict[int, Connection] = {}  # the oldest first
         self._next_id = 0
         self._held_bytes = 0
-        self._waiting: list[Connection] = []
-        self._unsent = 0
-        self._counted_at = self._relieved_at = -math.inf
-        self.slow: set[Connection] = set()  # those that do not read their answers as fast as we write them
-        broker.response_room = self.response_room
+        # Those that may not read on, in the order in which they came: to begin a request, or even to go on with one.
+        self._waiting: dict[Incoming, None] = {}
+        self._waiting_half: dict[Incoming, None] = {}
+        self._looking: asyncio.TimerHandle | None = None
+        self.scratch = bytearray(SCRATCH_BYTES)  # what is read from a connection and is whole goes through it
+        self.room: ResponseRoom = broker.response_room
+        self.room.relieve = self._relieve
+        self.slow: set[Outgoing] = set()  # those that do not read their answers as fast as we write them
+        self.large_requests = asyncio.Semaphore(_LARGE_AT_A_TIME)
+        self.one_heavy = asyncio.Lock()
         self._listening: list[asyncio.Server | TlsListener] = []
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -224,39 +231,62 @@ class Server:
 
     def release(self, size: int) -> None:
         self._held_bytes -= size
+        if self._waiting_half and not self.is_overfull:
+            waiting, self._waiting_half = self._waiting_half, {}
+            for incoming in waiting:
+                incoming.balance()
         if self._waiting and not self.is_full:
-            waiting, self._waiting = self._waiting, []
-            for connection in waiting:
-                connection.room_made()
+            waiting, self._waiting = self._waiting, {}
+            for incoming in waiting:
+                incoming.balance()
 
-    def response_room(self) -> int:
-        """How much a new answer may hold while slow readers keep us from sending the others."""
+    async def in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
+        """What takes long, while others have their turn."""
+        return await asyncio.get_running_loop().run_in_executor(self.broker.large, work, *args)
+
+    def _relieve(self, wanted: int) -> None:
+        """Others wait for this many bytes: those who have not taken theirs for the longest time are let go."""
         now = time.monotonic()
-        if now - self._counted_at >= _COUNT_AGAIN_S:
-            self._counted_at, self._unsent = now, sum(connection.unsent_bytes for connection in self.slow)
-        return self.limits.response_bytes - self._unsent
-
-    def unsent_more(self, size: int) -> None:
-        """An answer was written that its client has not read yet; counted by the next look, and until then here."""
-        self._unsent += size
-
-    def relieve(self) -> None:
-        """Unsent answers hold too much: those who have read nothing for the longest time are let go."""
-        now = time.monotonic()
-        if now - self._relieved_at < _COUNT_AGAIN_S:
-            return
-        self._relieved_at = now
-        over = -self.response_room()
-        stalled = ((one.stalled_s(now), one.connection_id, one) for one in self.slow if one.unsent_bytes)
-        for since_s, _, connection in sorted(stalled, reverse=True):
-            if over <= 0 or since_s < _STALLED_S:
+        for outgoing in sorted(self.slow, key=lambda one: one.slow_since):
+            if wanted <= 0 or now - outgoing.slow_since < PATIENCE_S:
                 break
-            over -= connection.unsent_bytes
-            self.slow.discard(connection)
-            connection.give_up()
+            wanted -= outgoing.unsent_bytes
+            outgoing.give_up()
 
-    def wait_for_room(self, connection: Connection) -> None:
-        self._waiting.append(connection)
+    def wait_for_room(self, incoming: Incoming) -> None:
+        """To read on. It waits for no client that takes his time to send what he began."""
+        waiting = self._waiting_half if incoming.half_bytes else self._waiting
+        waiting[incoming] = None
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        if not (self._waiting or self._waiting_half) or not self.is_full:
+            return
+        self._looking = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+        now = time.monotonic()
+        most = self.limits.queued_bytes
+        half = [(one.incoming, one) for one in self._connections.values() if one.incoming.half_bytes]
+        slow = [
+            (rate, sent.half_bytes, one) for sent, one in half if (rate := sent.arrives_too_slowly(now)) is not None
+        ]
+        stuck = [(-size, size, one) for one in self._connections.values() if (size := one.stuck_bytes(now))]
+        left = self._turn_out(stuck, self._turn_out(slow, self._held_bytes, most), most)
+        if left >= 2 * most and not slow:
+            # Nobody can finish any more: those who are furthest from it make way.
+            self._turn_out([(-sent.missing_bytes, sent.half_bytes, one) for sent, one in half], left, 2 * most)
+
+    @staticmethod
+    def _turn_out(candidates: Iterable[tuple[float, int, Connection]], held: int, most: int) -> int:
+        """As many of these (the lowest first) as it takes until less than `most` is held; how much that will be."""
+        for _, size, connection in sorted(candidates, key=lambda one: one[0]):
+            if held < most:
+                break
+            if not connection.closing:
+                connection.turn_out("requests that cannot go on, while others waited for their room")
+                held -= size
+        return held
 
     async def _sweep(self) -> None:
         while True:
@@ -264,5 +294,3 @@ class Server:
             now = time.monotonic()
             for connection in list(self._connections.values()):
                 connection.sweep(now)
-            if self.response_room() < 0:
-                self.relieve()

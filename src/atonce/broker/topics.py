@@ -206,6 +206,10 @@ class Topics:
         found = self._by_id.get(topic_id)
         return found.name if found is not None else None
 
+    def name_of(self, asked: Any) -> str | None:
+        """Of a topic as a request has it, by name or by id; None: an id that nobody knows."""
+        return str(asked.name) if asked.name is not None else self.topic_name(asked.topic_id)
+
     def names(self) -> Sequence[str]:
         return sorted(self._by_name)
 

@@ -46,13 +46,13 @@ def cluster(
     with stoppable(), SparkCluster(workers, cores=each, memory=memory, listen=listen) as running:
         announce(running.master)
         print(f"other drivers than atonce: spark-submit --properties-file {running.properties}", file=sys.stderr)
-        told: set[str] = set()
+        reported: set[str] = set()
 
         def check() -> None:
             ended = set(running.ended())
-            for name in sorted(ended - told):
+            for name in sorted(ended - reported):
                 print(f"atonce: Spark's {name} has ended", file=sys.stderr)
-            told.update(ended)
+            reported.update(ended)
             if "master" in ended:
                 raise ChildFailed("Spark's master has ended by itself")
 

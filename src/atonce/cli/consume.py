@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 HELP = """Print the records of a topic. It joins no group and commits nothing.
 
+[bold]--json[/bold] prints one object a line, always with topic, partition, offset, timestamp, key, value and headers;
+bytes that are no text as {"base64": "…"}. `produce --json` takes them.
+
 Stops at the end that was there when it started; [bold]--follow[/bold] waits for more until Ctrl-C.
 
 Examples:
@@ -96,14 +99,14 @@ def _read(
     elif start == "earliest":
         positions = dict(earliest)
     else:
-        positions = {place: max(int(start), earliest[place]) for place in wanted}
+        positions = {tp: max(int(start), earliest[tp]) for tp in wanted}
     while True:
-        for place in wanted:
-            if positions[place] < ends[place]:
+        for tp in wanted:
+            if positions[tp] < ends[tp]:
                 yield from fetch(
-                    cluster, topic, place.partition, positions[place], ends[place], isolation=isolation, headers=headers
+                    cluster, topic, tp.partition, positions[tp], ends[tp], isolation=isolation, headers=headers
                 )
-                positions[place] = ends[place]
+                positions[tp] = ends[tp]
         if not follow:
             return
         time.sleep(POLL_S)
@@ -127,9 +130,8 @@ def _as_json(row: dict[str, Any]) -> str:
         "timestamp": _iso(row["timestamp"]),
         "key": _json_bytes(row["key"]),
         "value": _json_bytes(row["value"]),
+        "headers": [{"key": each["key"], "value": _json_bytes(each["value"])} for each in row.get("headers") or []],
     }
-    if row.get("headers"):
-        shown["headers"] = [{"key": each["key"], "value": _json_bytes(each["value"])} for each in row["headers"]]
     return json_.dumps(shown, ensure_ascii=False)
 
 

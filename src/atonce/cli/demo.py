@@ -14,6 +14,7 @@ import typer
 from atonce.cli.parts.foreground import stoppable
 from atonce.cli.parts.screen import JsonOption, console, print_json
 from atonce.errors import UsageError
+from atonce.spark.versions import spark_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,7 @@ def demo(
     for file in (html, picture):
         if file is not None and not file.absolute().parent.is_dir():
             raise UsageError(f"{file} cannot be written: {file.absolute().parent} is not a directory")
+    spark_version()
     results: list[Result] = []
     done = False
     with stoppable():
@@ -82,7 +84,7 @@ def _run(orders: int, quiet: bool) -> list[Result]:
         with Progress(*columns, console=screen, disable=quiet or not screen.is_terminal) as bar:
             job = bar.add_task("starting the embedded broker", total=len(Guarantee) + 2)
 
-            def told(text: str) -> None:
+            def keep(text: str) -> None:
                 """Stays on the screen."""
                 if not quiet:
                     stamp = "  " if screen.is_terminal else f"{time.strftime('%H:%M:%S')} "
@@ -92,7 +94,7 @@ def _run(orders: int, quiet: bool) -> list[Result]:
                 """What happens now; on a terminal only kills stay."""
                 bar.update(job, description=text)
                 if "SIGKILL" in text or not screen.is_terminal:
-                    told(text)
+                    keep(text)
 
             with Broker(data=scratch / "broker") as broker:
                 bar.advance(job)
@@ -105,7 +107,7 @@ def _run(orders: int, quiet: bool) -> list[Result]:
                     results.append(result)
                     bar.advance(job)
                     counted = f"{result.delivered:,} delivered, {result.lost:,} lost, {result.duplicated:,} duplicated"
-                    told(f"{result.guarantee.value}: {counted}")
+                    keep(f"{result.guarantee.value}: {counted}")
                 bar.update(job, description="done")
                 return results
     finally:

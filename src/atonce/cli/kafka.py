@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from atonce.cli.parts.foreground import announce, stay, stoppable
+from atonce.cli.parts.servers import parse_pairs
 from atonce.errors import UsageError
 from atonce.local.child import ChildFailed
 from atonce.local.servers.pins import KAFKA_VERSION
@@ -59,40 +60,28 @@ def kafka(
         nodes=nodes,
         data=data,
         listen=listen,
-        settings=parse_settings(settings),
+        settings=parse_pairs("--set", settings),
         version=version,
         features=parse_features(features),
     )
     with stoppable(), kafka as running:
         announce(running.servers)
-        told: set[int] = set()
+        reported: set[int] = set()
 
         def check() -> None:
             ended = set(running.ended())
-            for node in sorted(ended - told):
+            for node in sorted(ended - reported):
                 print(f"atonce: Apache Kafka node {node} has ended; its log: {running.log(node)}", file=sys.stderr)
-            told.update(ended)
-            if len(told) == len(running.nodes):
+            reported.update(ended)
+            if len(reported) == len(running.nodes):
                 raise ChildFailed("Apache Kafka has ended by itself. See its log above.")
 
         stay(check)
 
 
-def parse_settings(pairs: list[str] | None) -> dict[str, str]:
-    settings = {}
-    for pair in pairs or []:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"--set wants KEY=VALUE, got {pair!r}")
-        settings[key.strip()] = value.strip()
-    return settings
-
-
 def parse_features(pairs: list[str] | None) -> dict[str, int]:
-    features = {}
-    for pair in pairs or []:
-        name, equals, level = pair.partition("=")
-        if not equals or not name.strip() or not level.strip().isdigit():
-            raise UsageError(f"--feature wants NAME=LEVEL, got {pair!r}")
-        features[name.strip()] = int(level)
-    return features
+    found = parse_pairs("--feature", pairs, "NAME=LEVEL")
+    for name, level in found.items():
+        if not level.isdigit():
+            raise UsageError(f"--feature wants NAME=LEVEL, got {f'{name}={level}'!r}")
+    return {name: int(level) for name, level in found.items()}

@@ -24,6 +24,9 @@ COMMANDS = (
     "run",
     "explain",
     "reset",
+    "clean",
+    "adopt",
+    "dead-letters",
     "verify",
     "broker",
     "users",
@@ -70,10 +73,15 @@ def _options(
     """Options of `atonce` itself."""
 
 
+def module_of(command: str) -> str:
+    """Where a command is defined."""
+    return f"atonce.cli.{command.replace('-', '_')}"
+
+
 def _register(only: str | None) -> None:
     # Loading just the command that was asked for keeps `atonce broker` from importing Spark.
     for name in (only,) if only in COMMANDS else COMMANDS:
-        importlib.import_module(f"atonce.cli.{name}").register(app)
+        importlib.import_module(module_of(name)).register(app)
     lay_out(app)
 
 

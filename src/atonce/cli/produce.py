@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from atonce.cli.parts.lines import Lines, moment_ms
+from atonce.cli.parts.lines import header as header_of
 from atonce.cli.parts.servers import ConfigOption, ServersOption, connected
 from atonce.errors import AtOnceError, UsageError
 
@@ -25,8 +26,11 @@ Examples:
   atonce produce orders --file orders.txt --key-separator :
 
   atonce produce orders --file orders.jsonl --compression zstd
+
+  echo 17:NULL | atonce produce orders --key-separator : --null NULL
+
+  atonce consume orders --json | atonce produce orders-copy --json
 """
-CHUNK_BYTES = 4 << 20
 APPEARS_S = 15.0
 
 
@@ -41,6 +45,24 @@ def produce(
     key_separator: Annotated[
         str | None, typer.Option(help="What stands before its first occurrence in a line is the record's key.")
     ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE, a header of every record. Can be repeated.")
+    ] = None,
+    null: Annotated[
+        str | None, typer.Option(help="A value that reads so is null: a tombstone, which deletes its key.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Of every record, instead of by its key.")] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(help="Of every record: 2026-01-31T12:00:00Z or milliseconds; default: now.")
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Lines are objects as `consume --json` prints them: key, value (null: a tombstone), headers, "
+            "partition, timestamp.",
+        ),
+    ] = False,
     partitioner: Annotated[str, typer.Option(help="murmur2 (as Java) or crc32 (as librdkafka).")] = "murmur2",
     compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
     create: Annotated[bool, typer.Option(help="Make a missing topic, and say so.")] = True,
@@ -52,6 +74,16 @@ def produce(
     compression_named(compression)
     if key_separator == "":
         raise UsageError("--key-separator must not be empty")
+    if json and (key_separator or null is not None):
+        raise UsageError("--json lines name their key and value: --key-separator and --null do not go with it")
+    lines = Lines(
+        separator=key_separator.encode() if key_separator else None,
+        null=None if null is None else null.encode(),
+        headers=tuple(header_of(each) for each in header or ()),
+        partition=partition,
+        timestamp_ms=None if timestamp is None else moment_ms(timestamp),
+        json=json,
+    )
     try:
         stream: IO[bytes] = file.open("rb") if file else sys.stdin.buffer
     except OSError as error:
@@ -60,7 +92,7 @@ def produce(
         if create and _make(cluster, topic, partitions):
             print(f"created {topic} with {partitions} partition(s)", file=sys.stderr)
         with stream:
-            total = send_lines(cluster, topic, stream, key_separator, partitioner, compression)
+            total = send_lines(cluster, topic, stream, lines, partitioner, compression)
     print(f"{total} record(s) written to {topic}")
 
 
@@ -79,7 +111,7 @@ def _make(cluster: Cluster, topic: str, partitions: int) -> bool:
 
 
 def send_lines(
-    cluster: Cluster, topic: str, stream: IO[bytes], separator: str | None, partitioner: str, compression: str
+    cluster: Cluster, topic: str, stream: IO[bytes], lines: Lines, partitioner: str, compression: str
 ) -> int:
     """Chunks of lines, each encoded as columns and sent; returns when all are acknowledged."""
     from atonce.client.errors import Code, error_for
@@ -95,8 +127,9 @@ def send_lines(
     sender = Sender(cluster, producer_id=producer_id, epoch=epoch)
     total = 0
     try:
-        for batch in _batches(stream, separator.encode() if separator else None):
-            targets = assign(batch.column("key"), count, partitioner=partitioner, position=total)
+        for batch in lines.batches(stream):
+            chosen = batch.column("partition")
+            targets = assign(batch.column("key"), count, partitioner=partitioner, position=total, explicit=chosen)
             for partition, _records, blob in encode(batch, targets, count, compression=compression):
                 sender.send(topic, partition, blob)
             total += batch.num_rows
@@ -104,30 +137,3 @@ def send_lines(
     finally:
         sender.close()
     return total
-
-
-def _batches(stream: IO[bytes], separator: bytes | None) -> Iterator[Any]:
-    import pyarrow as pa
-
-    for lines in _lines(stream):
-        stripped = [line.rstrip(b"\r") for line in lines]
-        if separator is None:
-            keys: Any = pa.nulls(len(stripped), pa.binary())
-            values: Any = pa.array(stripped, pa.binary())
-        else:
-            parted = [line.partition(separator) for line in stripped]
-            # A line without the separator has no key; all of it is the value.
-            keys = pa.array([before if found else None for before, found, _ in parted], pa.binary())
-            values = pa.array([after if found else before for before, found, after in parted], pa.binary())
-        yield pa.record_batch({"key": keys, "value": values})
-
-
-def _lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
-    """Whole lines as they arrive: a slow pipe or a person typing is not kept waiting for a full chunk."""
-    tail = b""
-    while chunk := stream.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
-        *lines, tail = (tail + chunk).split(b"\n")
-        if lines:
-            yield lines
-    if tail:
-        yield [tail]

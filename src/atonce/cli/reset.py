@@ -37,9 +37,9 @@ def reset(
 
       atonce reset orders.yaml --to orders/0=5,orders/1=7 --yes
     """
-    from atonce.delivery.rewind import Rewind
+    from atonce.delivery.moving.rewind import Rewind
 
-    chosen, _ = pipeline_named(pipeline or _where(name))
+    chosen, _ = pipeline_named(pipeline or defined_in(name, f"atonce reset {name} --pipeline FILE.yaml --to …"))
     chosen = overridden(chosen, None, servers, None)
 
     def agree(planned: Rewind) -> None:
@@ -50,7 +50,8 @@ def reset(
     print(f"{chosen.name} begins at {to} with its next run" + (f"; its old checkpoint is in {aside}" if aside else ""))
 
 
-def _where(name: str) -> str:
+def defined_in(name: str, instead: str) -> str:
+    """Where the pipeline of this name is defined; `instead` is the command that names it."""
     from atonce.cli.run import REMEMBERED
 
     if name.endswith((".yaml", ".yml")) or ":" in name:
@@ -63,5 +64,5 @@ def _where(name: str) -> str:
             return str(file)
     raise UsageError(
         f"no pipeline {name!r} was run from this directory, so where its ledger is kept is unknown. "
-        f"Next: name its definition, `atonce reset {name} --pipeline FILE.yaml --to …`."
+        f"Next: name its definition, `{instead}`."
     )

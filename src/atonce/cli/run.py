@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ import typer
 
 from atonce.cli.parts.live import said, shown, starting
 from atonce.errors import UsageError
+from atonce.spark.versions import spark_version
 from atonce.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -41,6 +42,19 @@ def run(
     servers: Annotated[str | None, typer.Option(help="Kafka servers, HOST:PORT,… for whatever names none.")] = None,
     master: Annotated[str | None, typer.Option(help="Spark master, e.g. local[2] or spark://HOST:PORT.")] = None,
     metrics: Annotated[str | None, typer.Option(help="HOST:PORT for metrics in Prometheus format.")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="Backfill: where it begins, as for `reset --to`. Default: earliest."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(help="Backfill: where it ends, not included; `first`: where the pipeline itself began."),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--as", help="Backfill: its own name.")] = None,
+    into: Annotated[str | None, typer.Option(help="Backfill: another table or topic than the pipeline's.")] = None,
+    traces: Annotated[
+        str | None, typer.Option(help="http://HOST:4318, an OpenTelemetry collector: a span for each batch.")
+    ] = None,
     stop_together: Annotated[
         bool, typer.Option("--stop-together", help="Of several pipelines: when one fails, stop the others.")
     ] = False,
@@ -57,12 +71,16 @@ def run(
       atonce run orders.yaml payments.yaml --metrics 127.0.0.1:9404
 
       atonce run shop.pipelines:orders --servers 127.0.0.1:9092
+
+      atonce run orders.yaml --from 2026-01-01T00:00:00Z --until first --as orders-january
     """
+    spark_version()
     with stopped_by_signals() as stops, contextlib.ExitStack() as stack:
         first = stack.enter_context(starting(pipelines))
         # Lost connections are ours to tell; PySpark may give the root logger a handler that would show each of them.
         logging.getLogger("kafka").propagate = False
-        together, address = _together(pipelines, guarantee, servers, master, available_now, stop_together)
+        changes = [*_backfill(pipelines, start, until, name, into), *_traced(traces, stack)]
+        together, address = _together(pipelines, guarantee, servers, master, available_now, stop_together, changes)
         if metrics or address:
             server = _served(str(metrics or address), "--metrics" if metrics else "metrics", together.numbers)
             stack.callback(server.shutdown)
@@ -73,7 +91,13 @@ def run(
 
 
 def _together(
-    targets: list[str], guarantee: str | None, servers: str | None, master: str | None, now: bool, stop_together: bool
+    targets: list[str],
+    guarantee: str | None,
+    servers: str | None,
+    master: str | None,
+    now: bool,
+    stop_together: bool,
+    changes: Sequence[Callable[[Pipeline], Pipeline]],
 ) -> tuple[Together, str | None]:
     """All of them, and where the first that says so wants its metrics."""
     from atonce.several import Together, refuse_together
@@ -82,11 +106,43 @@ def _together(
     for target in targets:
         pipeline, settings = pipeline_named(target)
         pipeline = overridden(pipeline, guarantee, servers, master)
+        for change in changes:
+            pipeline = change(pipeline)
         chosen.append(replace(pipeline, say=said(pipeline.name)))
         address = address or settings.get("metrics")
     refuse_together(chosen)
     defined = {each.name: target for each, target in zip(chosen, targets, strict=True)}
-    return Together(chosen, now, stop_together, lambda name: _remember(name, defined[name])), address
+
+    def remember(name: str) -> None:
+        if next(each for each in chosen if each.name == name).span is None:  # a backfill's file defines another name
+            _remember(name, defined[name])
+
+    return Together(chosen, now, stop_together, remember), address
+
+
+def _backfill(
+    targets: list[str], start: str | None, until: str | None, name: str | None, into: str | None
+) -> list[Callable[[Pipeline], Pipeline]]:
+    """What turns the pipeline into a part of it."""
+    if start is None and until is None and name is None and into is None:
+        return []
+    if name is None or until is None:
+        raise UsageError("a backfill needs --until, where it ends, and --as, a name of its own; --from is earliest")
+    if len(targets) > 1:
+        raise UsageError(f"a backfill is of one pipeline, got {', '.join(targets)}")
+    return [lambda pipeline: pipeline.backfill(name, start=start or "earliest", until=until, into=into)]
+
+
+def _traced(address: str | None, stack: contextlib.ExitStack) -> list[Callable[[Pipeline], Pipeline]]:
+    if address is None:
+        return []
+    from atonce.delivery.metrics import Several
+    from atonce.delivery.traces import sent_to
+
+    traces, provider = sent_to(address)
+    stack.callback(provider.shutdown)
+    stack.callback(traces.close)
+    return [lambda pipeline: replace(pipeline, observer=Several(pipeline.observer, traces))]
 
 
 def _served(address: str, said_by: str, numbers: Sequence[Numbers]) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from atonce.cli.parts.screen import JsonOption, confirm, print_json, print_table
-from atonce.cli.parts.servers import ConfigOption, ServersOption, connected
+from atonce.cli.parts.servers import ConfigOption, ServersOption, connected, parse_pairs
 from atonce.errors import UsageError
 
 HELP = """List, describe, create and delete topics.
@@ -95,12 +95,11 @@ def create(
 
     Example: atonce topics create orders --partitions 8 --set cleanup.policy=compact
     """
-    from atonce.cli.kafka import parse_settings
     from atonce.client.operate import admin
 
     with connected(servers, config) as cluster:
         made = admin.create_topic(
-            cluster, topic, partitions, replication, parse_settings(settings), exists_ok=if_missing
+            cluster, topic, partitions, replication, parse_pairs("--set", settings), exists_ok=if_missing
         )
     print(f"created {topic} with {partitions} partition(s)" if made else f"{topic} exists already")
 

@@ -68,6 +68,11 @@ class Cluster:
         return self._connections.broker_version
 
     @property
+    def max_batch_bytes(self) -> int:
+        """What one record batch may have here, beside what topics say: limits of a service (`client.profiles`)."""
+        return self._connections.profile.max_batch_bytes
+
+    @property
     def nodes(self) -> dict[int, tuple[str, int]]:
         """Node id → (host, port), as last heard."""
         return self._connections.nodes()

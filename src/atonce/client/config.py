@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from atonce.client import oauth, profiles
 from atonce.errors import UsageError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM")
-SECRET = re.compile(r"password|jaas|secret|token", re.IGNORECASE)
+SECRET = re.compile(r"password|jaas|secret|token(?!\.endpoint)", re.IGNORECASE)
 
 
 def _protocol(value: str) -> str:
@@ -78,10 +79,12 @@ KNOWN: dict[str, tuple[str, Callable[[str], Any]]] = {
     "client.dns.lookup": ("client_dns_lookup", str),
 }
 SPECIAL = (
+    profiles.PROPERTY,
     "sasl.jaas.config",
     "ssl.endpoint.identification.algorithm",
     "ssl.truststore.type",
     "ssl.keystore.type",
+    *oauth.NAMES,
 )
 
 
@@ -98,12 +101,20 @@ class Properties(dict[str, str]):
 def connection_settings(properties: Mapping[str, str]) -> dict[str, Any]:
     """The connection layer's settings. A property that means nothing to us is refused by name."""
     settings: dict[str, Any] = {}
+    login: dict[str, str] = {}
     for name, value in properties.items():
         if name in KNOWN:
             target, read = KNOWN[name]
             settings[target] = read(str(value))
         elif name == "sasl.jaas.config":
-            settings.update(_jaas(str(value)))
+            if _is_oauth(properties):
+                login = _oauth_jaas(str(value)) | login
+            else:
+                settings.update(_user_and_password(str(value)))
+        elif name in oauth.NAMES:
+            login[name] = str(value)
+        elif name == profiles.PROPERTY:
+            continue  # of limits, not of connections
         elif name == "ssl.endpoint.identification.algorithm":
             settings["ssl_check_hostname"] = _checks_host_name(str(value).strip())
         elif name in ("ssl.truststore.type", "ssl.keystore.type"):
@@ -120,7 +131,15 @@ def connection_settings(properties: Mapping[str, str]) -> dict[str, Any]:
         raise UsageError(
             f"security.protocol={settings['security_protocol']} needs sasl.mechanism ({', '.join(MECHANISMS)})"
         )
+    if settings.get("sasl_mechanism") == "OAUTHBEARER":
+        settings["sasl_oauth_token_provider"] = oauth.tokens_of(oauth.read_login(login))
+    elif login:
+        raise UsageError(f"{min(login)} means something with sasl.mechanism=OAUTHBEARER only")
     return settings
+
+
+def _is_oauth(properties: Mapping[str, str]) -> bool:
+    return str(properties.get("sasl.mechanism", properties.get("sasl.mechanisms", ""))).upper() == "OAUTHBEARER"
 
 
 def _check_store(path: str | None, name: str) -> None:
@@ -132,12 +151,26 @@ def _check_store(path: str | None, name: str) -> None:
 
 
 def _jaas(text: str) -> dict[str, str]:
-    """User name and password of a JAAS line: `…LoginModule required username="u" password="p";`."""
+    """The pairs of a JAAS line: `…LoginModule required username="u" password="p";`."""
     pairs: dict[str, str] = {}
     for name, quoted, bare in re.findall(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))', text):
         pairs[name] = bare or re.sub(r"\\(.)", r"\1", quoted)
+    return pairs
+
+
+def _user_and_password(text: str) -> dict[str, str]:
+    pairs = _jaas(text)
     if "username" not in pairs or "password" not in pairs:
         raise UsageError(
             'sasl.jaas.config has no username="…" and password="…" (its text may hold a secret: not shown)'
         )
     return {"sasl_plain_username": pairs["username"], "sasl_plain_password": pairs["password"]}
+
+
+def _oauth_jaas(text: str) -> dict[str, str]:
+    pairs = _jaas(text)
+    found = {ours: pairs[theirs] for theirs, ours in oauth.JAAS.items() if theirs in pairs}
+    more = [(name.removeprefix(oauth.JAAS_EXTENSION), value) for name, value in pairs.items() if name not in oauth.JAAS]
+    if more:
+        found["sasl.oauthbearer.extensions"] = ",".join(f"{name}={value}" for name, value in more)
+    return found

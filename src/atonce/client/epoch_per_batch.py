@@ -86,13 +86,13 @@ class EpochPerBatch(Transaction):
             if new:
                 self._fence(new)
 
-    def grant(self, place: TopicPartition, producer_id: int, epoch: int) -> None:
+    def grant(self, tp: TopicPartition, producer_id: int, epoch: int) -> None:
         with self._lock:
             if (producer_id, epoch) != (self._producer_id, self._epoch):
-                raise AttemptAborted(f"{place} was asked for by an attempt that is over")
-            if place not in self._fenced:
-                raise AttemptAborted(f"{place} was not known when the attempt began: the batch runs again")
-            self._add({place} - self._added)
+                raise AttemptAborted(f"{tp} was asked for by an attempt that is over")
+            if tp not in self._fenced:
+                raise AttemptAborted(f"{tp} was not known when the attempt began: the batch runs again")
+            self._add({tp} - self._added)
 
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, Committed], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
@@ -121,14 +121,14 @@ class EpochPerBatch(Transaction):
     def wait_complete(self, timeout_ms: int = 60_000) -> None:
         """No broker gives the next epoch before the markers of the last transaction are written."""
 
-    def _fence(self, places: Iterable[TopicPartition]) -> None:
+    def _fence(self, partitions: Iterable[TopicPartition]) -> None:
         """Markers of this epoch into these partitions and the group's; they end what a late task left open there."""
-        places = set(places)
-        self._add(places)
+        partitions = set(partitions)
+        self._add(partitions)
         self._add_offsets()
         self._send_end(False, RESOLVE_TIMEOUT_MS)
         self._next_epoch(RESOLVE_TIMEOUT_MS)
-        self._fenced |= places
+        self._fenced |= partitions
 
     def _next_epoch(self, timeout_ms: int) -> None:
         """Refused with `FencedError` once anybody else has claimed; repeated, it is answered alike."""
@@ -172,10 +172,10 @@ class EpochPerBatch(Transaction):
     def _forget(self) -> None:
         self._added, self._offsets_added = set(), False
 
-    def _add(self, places: set[TopicPartition]) -> None:
-        if not places:
+    def _add(self, partitions: set[TopicPartition]) -> None:
+        if not partitions:
             return
-        self._added |= places  # before it is sent: an answer may be lost
+        self._added |= partitions  # before it is sent: an answer may be lost
         what = f"AddPartitionsToTxn of {self.transactional_id!r}"
         kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 
@@ -185,13 +185,13 @@ class EpochPerBatch(Transaction):
                 v3_and_below_producer_id=self.producer_id,
                 v3_and_below_producer_epoch=self.epoch,
                 v3_and_below_topics=[
-                    kind(name=topic, partitions=[place.partition for place in members])
-                    for topic, members in by_topic(places).items()
+                    kind(name=topic, partitions=[tp.partition for tp in members])
+                    for topic, members in by_topic(partitions).items()
                 ],
                 max_version=3,
             )
             answer = self._cluster.ask_coordinator(request, self.transactional_id, "transaction")
-            _raise_for_added(answer, places, what)
+            _raise_for_added(answer, partitions, what)
 
         retry(ask, limit_ms=DEFAULT_TIMEOUT_MS, on_retry=self._on_retry, first_pause_ms=2)
 
@@ -212,18 +212,18 @@ class EpochPerBatch(Transaction):
         retry(ask, limit_ms=DEFAULT_TIMEOUT_MS, on_retry=self._on_retry, first_pause_ms=2)
 
 
-def _raise_for_added(answer: Any, places: set[TopicPartition], what: str) -> None:
+def _raise_for_added(answer: Any, partitions: set[TopicPartition], what: str) -> None:
     codes = {
         TopicPartition(topic.name, each.partition_index): int(each.partition_error_code)
         for topic in answer.results_by_topic_v3_and_below
         for each in topic.results_by_partition
     }
-    if not places <= codes.keys():
-        raise left_out(f"{what}: {len(places - codes.keys())} partition(s)")
-    for place, code in sorted(codes.items()):
+    if not partitions <= codes.keys():
+        raise left_out(f"{what}: {len(partitions - codes.keys())} partition(s)")
+    for tp, code in sorted(codes.items()):
         if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
-            raise TryAgain(f"{what}: {place} is not known to the coordinator's broker (yet)")
+            raise TryAgain(f"{what}: {tp} is not known to the coordinator's broker (yet)")
         if code not in (Code.NONE, _OPERATION_NOT_ATTEMPTED):
-            raise error_for(code, f"{what} with {place}")
+            raise error_for(code, f"{what} with {tp}")
     if _OPERATION_NOT_ATTEMPTED in codes.values():
         raise left_out(f"{what}: why nothing was added")

@@ -30,11 +30,11 @@ class Identity:
         found = self._cluster.topic(self._wanted.topic, refresh=True)
         if (found is not None and found.id == self._wanted.topic_id) or now - self._doubted_since < PATIENCE_MS / 1000:
             return None
-        place = f"{self._wanted}: offset {self._wanted.start} and on are wanted of the topic with id "
+        lost = f"{self._wanted}: offset {self._wanted.start} and on are wanted of the topic with id "
         if found is None:
-            return f"{place}{self._wanted.topic_id}, but it was deleted, and there is none of its name ({error})."
+            return f"{lost}{self._wanted.topic_id}, but it was deleted, and there is none of its name ({error})."
         return (
-            f"{place}{self._wanted.topic_id}, but the topic of that name has id {found.id} now: it was deleted and "
+            f"{lost}{self._wanted.topic_id}, but the topic of that name has id {found.id} now: it was deleted and "
             "made again, so its offsets mean other records."
         )
 

@@ -17,10 +17,13 @@ from typing import Any
 import kafka.errors as kafka_errors
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.selector import NetworkSelector
 
 from atonce.client.config import connection_settings
 from atonce.client.errors import AccessDenied, BrokerRefused, ConnectionLost
+from atonce.client.oauth import Tokens
+from atonce.client.profiles import profile_of
 from atonce.errors import InvariantError, UnreachableError, UsageError
 
 CLIENT_ID = "atonce"
@@ -45,6 +48,19 @@ DENIED = (
     kafka_errors.AuthorizationError,
     kafka_errors.UnsupportedSaslMechanismError,
 )
+
+
+class _TokenProvider(AbstractTokenProvider):
+    """The library asks in the loop: by then a caller has seen to it that a good token is there."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def token(self) -> str:
+        return self._tokens.token()
+
+    def extensions(self) -> dict[str, str]:
+        return dict(self._tokens.login.extensions)
 
 
 class _Manager(KafkaConnectionManager):
@@ -86,8 +102,14 @@ class Connections:
     def __init__(self, servers: str, properties: Mapping[str, str], connect_timeout_ms: int) -> None:
         self.servers = servers
         self._closed = False
-        self._settings = {**DEFAULTS, **connection_settings(properties)}
+        self.profile = profile_of(servers, properties)
+        idle = {} if self.profile.idle_ms is None else {"connections_max_idle_ms": self.profile.idle_ms}
+        self._settings = {**DEFAULTS, **idle, **connection_settings(properties)}
         self.client_id: str = self._settings["client_id"]
+        self._tokens: Tokens | None = self._settings.get("sasl_oauth_token_provider")
+        if self._tokens is not None:
+            self._settings["sasl_oauth_token_provider"] = _TokenProvider(self._tokens)
+            self._tokens.token()
         self._net = NetworkSelector(client_id=self.client_id, slow_task_threshold_secs=0)
         self._manager = _Manager(self._net, bootstrap_servers=_server_list(servers), **self._settings)
         self._net.start()
@@ -126,6 +148,7 @@ class Connections:
     def call(self, request: Any, node: int | None, timeout_ms: int) -> Any:
         """One request, one answer. `ConnectionLost`: it may or may not have been carried out."""
         self._check_open()
+        self._have_token()
         try:
             return self._net.run(self._call, request, node, timeout_ms)
         except DENIED as error:
@@ -170,6 +193,7 @@ class Connections:
     def open_socket(self, node: int, timeout_ms: int) -> tuple[socket.socket, Any]:
         """A connected, authenticated, blocking socket of one's own, and the broker's API versions."""
         self._check_open()
+        self._have_token()
         try:
             return self._net.run(self._open, node, timeout_ms)  # type: ignore[no-any-return]
         except DENIED as error:
@@ -194,8 +218,17 @@ class Connections:
         transport.pause_reading()
         self._net.cancel(transport._read_task)
         taken, transport._sock, transport._closed = transport._sock, None, True
+        connection._reauth.cancel()  # such a socket ends with its session, and another is opened
         taken.setblocking(True)
         return taken, connection.broker_version_data
+
+    def _have_token(self) -> None:
+        """Fetched here, in the caller's thread: in the loop it would keep every other request waiting."""
+        if self._tokens is not None:
+            try:
+                self._tokens.token()
+            except UnreachableError as error:
+                raise ConnectionLost(str(error)) from None
 
     def close(self) -> None:
         if self._closed:

@@ -39,6 +39,11 @@ class TopicPartition:
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}"
 
+    @classmethod
+    def parse(cls, text: str) -> TopicPartition:
+        topic, _, partition = text.rpartition("/")
+        return cls(topic, int(partition))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
@@ -65,7 +70,7 @@ def list_offsets(
 ) -> dict[TopicPartition, int]:
     """Position per partition: EARLIEST, LATEST, or of the first record at or after a timestamp (-1: there is none)."""
     found = listed(cluster, wanted, isolation, timeout_ms=timeout_ms)
-    return {place: offset for place, (offset, _) in found.items()}
+    return {tp: offset for tp, (offset, _) in found.items()}
 
 
 def listed(
@@ -78,24 +83,24 @@ def listed(
     """As `list_offsets`, with a leader epoch beside it: for LATEST the leader's own, else the record's; -1 unknown."""
     level = isolation_level(isolation)
 
-    def request(places: list[TopicPartition]) -> Any:
-        return list_request({place: wanted[place] for place in places}, level)
+    def request(partitions: list[TopicPartition]) -> Any:
+        return list_request({tp: wanted[tp] for tp in partitions}, level)
 
     return _ask_leaders(cluster, wanted, request, _listed_entries, "listing offsets of", timeout_ms)
 
 
-def earliest_local(cluster: Cluster, place: TopicPartition, leader_epoch: int) -> int | None:
+def earliest_local(cluster: Cluster, tp: TopicPartition, leader_epoch: int) -> int | None:
     """The first offset on the leader's own disk, if it still leads in this epoch (`TryAgain` if not). One attempt.
 
     None from brokers that do not know the question (below 3.6): what they keep elsewhere cannot be told.
     """
     if cluster.max_version(ListOffsetsRequest) < EARLIEST_LOCAL_SINCE:
         return None
-    request = list_request({place: EARLIEST_LOCAL}, 0, leader_epoch=leader_epoch, min_version=EARLIEST_LOCAL_SINCE)
-    answer = cluster.call(request, cluster.leader(place.topic, place.partition))
-    what = f"asking where the local log of {place} begins"
+    request = list_request({tp: EARLIEST_LOCAL}, 0, leader_epoch=leader_epoch, min_version=EARLIEST_LOCAL_SINCE)
+    answer = cluster.call(request, cluster.leader(tp.topic, tp.partition))
+    what = f"asking where the local log of {tp} begins"
     for found, code, (offset, _) in _listed_entries(answer):
-        if found == place:
+        if found == tp:
             if code == Code.UNSUPPORTED_VERSION:
                 return None
             raise_for(code, what)
@@ -103,45 +108,43 @@ def earliest_local(cluster: Cluster, place: TopicPartition, leader_epoch: int) -
     raise left_out(what)
 
 
-def epoch_ends(
-    cluster: Cluster, epochs: Mapping[TopicPartition, int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
-) -> dict[TopicPartition, tuple[int, int]]:
+def epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
     """Where each leader epoch ends in the leader's log now: (epoch, end offset).
 
     The epoch is the one asked for or the largest below it that the leader knows; (-1, -1): it knows none of them.
     """
     kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 
-    def request(places: list[TopicPartition]) -> Any:
+    def request(partitions: list[TopicPartition]) -> Any:
         topics = [
             kind(
                 topic=topic,
                 partitions=[
                     kind.OffsetForLeaderPartition(
-                        partition=place.partition, current_leader_epoch=-1, leader_epoch=epochs[place]
+                        partition=tp.partition, current_leader_epoch=-1, leader_epoch=epochs[tp]
                     )
-                    for place in members
+                    for tp in members
                 ],
             )
-            for topic, members in by_topic(places).items()
+            for topic, members in by_topic(partitions).items()
         ]
         return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics, min_version=3)
 
-    return _ask_leaders(cluster, epochs, request, _epoch_entries, "asking for the leader epochs of", timeout_ms)
+    return _ask_leaders(cluster, epochs, request, _epoch_entries, "asking for the leader epochs of")
 
 
-Told = tuple[TopicPartition, int, tuple[int, int]]
+Answer = tuple[TopicPartition, int, tuple[int, int]]
 """A partition, its error code, and the two numbers that were asked for."""
 
 
-def _listed_entries(answer: Any) -> Iterator[Told]:
+def _listed_entries(answer: Any) -> Iterator[Answer]:
     for topic in answer.topics:
         for entry in topic.partitions:
             numbers = int(entry.offset), int(entry.leader_epoch)
             yield TopicPartition(topic.name, entry.partition_index), entry.error_code, numbers
 
 
-def _epoch_entries(answer: Any) -> Iterator[Told]:
+def _epoch_entries(answer: Any) -> Iterator[Answer]:
     for topic in answer.topics:
         for entry in topic.partitions:
             numbers = int(entry.leader_epoch), int(entry.end_offset)
@@ -152,49 +155,49 @@ def _ask_leaders(
     cluster: Cluster,
     wanted: Iterable[TopicPartition],
     request: Callable[[list[TopicPartition]], Any],
-    read: Callable[[Any], Iterator[Told]],
+    read: Callable[[Any], Iterator[Answer]],
     what: str,
-    timeout_ms: int,
+    timeout_ms: int = DEFAULT_TIMEOUT_MS,
 ) -> dict[TopicPartition, tuple[int, int]]:
     """One request per leader, until every partition has an answer of its own."""
-    places, found = list(wanted), dict[TopicPartition, tuple[int, int]]()
+    partitions, found = list(wanted), dict[TopicPartition, tuple[int, int]]()
 
     def ask() -> None:
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-        for place in places:
-            if place not in found:
-                by_leader[cluster.leader(place.topic, place.partition)].append(place)
+        for tp in partitions:
+            if tp not in found:
+                by_leader[cluster.leader(tp.topic, tp.partition)].append(tp)
         trouble: AtOnceError | None = None
         for leader, members in by_leader.items():
             try:
                 answer = cluster.call(request(members), leader, timeout_ms)
             except ConnectionLost as error:
-                for place in members:
-                    cluster.forget_topic(place.topic)
+                for tp in members:
+                    cluster.forget_topic(tp.topic)
                 trouble = error
                 continue
             trouble = _take(cluster, read(answer), found, what) or trouble
-            silent = next((place for place in members if place not in found), None)
+            silent = next((tp for tp in members if tp not in found), None)
             if silent is not None and trouble is None:
                 trouble = left_out(f"{what} {silent}")
         if trouble is not None:
             raise trouble
 
     retry(ask, limit_ms=timeout_ms)
-    return {place: found[place] for place in places}
+    return {tp: found[tp] for tp in partitions}
 
 
 def _take(
-    cluster: Cluster, told: Iterator[Told], found: dict[TopicPartition, tuple[int, int]], what: str
+    cluster: Cluster, answers: Iterator[Answer], found: dict[TopicPartition, tuple[int, int]], what: str
 ) -> AtOnceError | None:
     trouble = None
-    for place, code, numbers in told:
+    for tp, code, numbers in answers:
         if code == Code.NONE:
-            found[place] = numbers
+            found[tp] = numbers
             continue
-        error = error_for(code, f"{what} {place}")
+        error = error_for(code, f"{what} {tp}")
         if code in LEADER_MOVED:
-            cluster.forget_topic(place.topic)
+            cluster.forget_topic(tp.topic)
         elif not is_retriable(error):
             raise error
         trouble = error if is_retriable(error) else TryAgain(str(error))
@@ -210,9 +213,9 @@ def list_request(
             name=topic,
             partitions=[
                 kind.ListOffsetsPartition(
-                    partition_index=place.partition, current_leader_epoch=leader_epoch, timestamp=wanted[place]
+                    partition_index=tp.partition, current_leader_epoch=leader_epoch, timestamp=wanted[tp]
                 )
-                for place in members
+                for tp in members
             ],
         )
         for topic, members in by_topic(wanted).items()
@@ -239,7 +242,7 @@ def committed(
     asked = None if partitions is None else set(partitions)
     if asked is not None:
         wanted = [
-            kind.OffsetFetchRequestTopics(name=topic, partition_indexes=[place.partition for place in members])
+            kind.OffsetFetchRequestTopics(name=topic, partition_indexes=[tp.partition for tp in members])
             for topic, members in by_topic(asked).items()
         ]
 
@@ -253,21 +256,21 @@ def committed(
         what = f"reading the offsets of group {group!r}"
         answer = only(cluster.ask_coordinator(request, group, timeout_ms=timeout_ms).groups, what)
         raise_for(answer.error_code, what)
-        found, told = {}, set()
+        found, answered = {}, set()
         for topic in answer.topics:
             for entry in topic.partitions:
-                place = TopicPartition(topic.name, entry.partition_index)
-                raise_for(entry.error_code, f"reading the offset of group {group!r} for {place}")
-                told.add(place)
+                tp = TopicPartition(topic.name, entry.partition_index)
+                raise_for(entry.error_code, f"reading the offset of group {group!r} for {tp}")
+                answered.add(tp)
                 if entry.committed_offset >= 0:
-                    found[place] = Committed(
+                    found[tp] = Committed(
                         offset=int(entry.committed_offset),
                         leader_epoch=int(entry.committed_leader_epoch),
                         metadata=entry.metadata or "",
                     )
         # "No commit" is said with -1. A partition that is not spoken of may well have one.
-        for place in sorted((asked or set()) - told):
-            raise left_out(f"{what} for {place}")
+        for tp in sorted((asked or set()) - answered):
+            raise left_out(f"{what} for {tp}")
         return found
 
     return retry(ask, limit_ms=timeout_ms, on_retry=lambda error: cluster.forget_coordinator(group, "group", error))
@@ -304,54 +307,52 @@ def commit(
     retry(send, limit_ms=timeout_ms, on_retry=lambda error: cluster.forget_coordinator(group, "group", error))
 
 
-def delete_offsets(
-    cluster: Cluster, group: str, places: Iterable[TopicPartition], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
-) -> None:
+def delete_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> None:
     """Let a group forget where it stood on these partitions. Refused while somebody consumes them by that name."""
     kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
-    wanted = list(places)
+    wanted = list(partitions)
     topics = [
         kind(
             name=topic,
-            partitions=[kind.OffsetDeleteRequestPartition(partition_index=place.partition) for place in members],
+            partitions=[kind.OffsetDeleteRequestPartition(partition_index=tp.partition) for tp in members],
         )
         for topic, members in by_topic(wanted).items()
     ]
 
     def send() -> None:
-        answer = cluster.ask_coordinator(
-            OffsetDeleteRequest(group_id=group, topics=topics), group, timeout_ms=timeout_ms
-        )
+        answer = cluster.ask_coordinator(OffsetDeleteRequest(group_id=group, topics=topics), group)
         what = f"deleting offsets of group {group!r}"
         raise_for(answer.error_code, what)
         raise_for_partitions(answer, wanted, what)
 
     if wanted:
-        retry(send, limit_ms=timeout_ms, on_retry=lambda error: cluster.forget_coordinator(group, "group", error))
+        retry(
+            send, limit_ms=DEFAULT_TIMEOUT_MS, on_retry=lambda error: cluster.forget_coordinator(group, "group", error)
+        )
 
 
 def raise_for_partitions(answer: Any, sent: Iterable[TopicPartition], what: str) -> None:
     """The first error of an (Txn)OffsetCommit answer, with its partition; silence about one that was sent is none."""
-    told = set()
+    answered = set()
     for topic in answer.topics:
         for entry in topic.partitions:
             raise_for(entry.error_code, f"{what} for {topic.name}/{entry.partition_index}")
-            told.add(TopicPartition(topic.name, entry.partition_index))
-    for place in sorted(set(sent) - told):
-        raise left_out(f"{what} for {place}")
+            answered.add(TopicPartition(topic.name, entry.partition_index))
+    for tp in sorted(set(sent) - answered):
+        raise left_out(f"{what} for {tp}")
 
 
-def committed_entry(kind: Any, place: TopicPartition, value: Committed) -> Any:
+def committed_entry(kind: Any, tp: TopicPartition, value: Committed) -> Any:
     return kind(
-        partition_index=place.partition,
+        partition_index=tp.partition,
         committed_offset=value.offset,
         committed_leader_epoch=value.leader_epoch,
         committed_metadata=value.metadata,
     )
 
 
-def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
     grouped: dict[str, list[TopicPartition]] = defaultdict(list)
-    for place in sorted(places):
-        grouped[place.topic].append(place)
+    for tp in sorted(partitions):
+        grouped[tp.topic].append(tp)
     return grouped

@@ -160,7 +160,7 @@ class Sender:
             self._drain(lane)
             if lane.failure is not None:
                 self._mend(lane)
-        return {place: lane.sent for place, lane in self._lanes.items()}
+        return {partition: lane.sent for partition, lane in self._lanes.items()}
 
     def close(self) -> None:
         """Give the connections back. What is still in flight is given up."""
@@ -330,20 +330,20 @@ class Sender:
             raise AttemptAborted("the driver withdrew the right to write (its connection ended); nothing more is sent")
 
 
-def idempotent_producer(cluster: Cluster, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> tuple[int, int]:
+def idempotent_producer(cluster: Cluster) -> tuple[int, int]:
     """A fresh producer id and epoch without a transactional id."""
 
     def ask() -> tuple[int, int]:
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1, max_version=5
         )
-        answer = cluster.call(request, timeout_ms=timeout_ms)
+        answer = cluster.call(request)
         raise_for(answer.error_code, "asking for a producer id")
         if answer.producer_id < 0:
             raise left_out("asking for a producer id")
         return int(answer.producer_id), int(answer.producer_epoch)
 
-    return retry(ask, limit_ms=timeout_ms)
+    return retry(ask, limit_ms=DEFAULT_TIMEOUT_MS)
 
 
 def _answered(answer: Any, lane: _Lane) -> Any | None:

@@ -87,7 +87,7 @@ class Transaction:
     def ready(self) -> None:
         """Before an attempt's producer id and epoch are given to its tasks."""
 
-    def grant(self, place: TopicPartition, producer_id: int, epoch: int) -> None:
+    def grant(self, tp: TopicPartition, producer_id: int, epoch: int) -> None:
         """The holder of this id and epoch is about to write there. Raises if it may not any more."""
 
     def commit_offsets(

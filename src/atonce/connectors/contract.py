@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -26,6 +27,7 @@ from atonce.delivery.abilities import (
     Accepts,
     Accounts,
     ArrowFunction,
+    Beside,
     Cautious,
     ChecksClaim,
     Doubtful,
@@ -33,9 +35,11 @@ from atonce.delivery.abilities import (
     Fuses,
     GivesSink,
     GivesSource,
+    GoesElsewhere,
     InputWatch,
     KeepsLastRow,
     KnownByBorders,
+    KnowsItsEnds,
     KnowsWhomItReplaced,
     LedgerApart,
     LoadsRange,
@@ -45,9 +49,12 @@ from atonce.delivery.abilities import (
     NoticesCuts,
     OnServers,
     Partitioned,
+    Peeks,
+    ReadsRange,
     Refuses,
     RunsFunctions,
     Saying,
+    SharesOutput,
     StartsAnywhere,
     Surroundings,
     TakesColumns,
@@ -70,6 +77,7 @@ __all__ = [
     "ArrowFunction",
     "AuditsTables",
     "Batch",
+    "Beside",
     "Cautious",
     "ChecksClaim",
     "Committed",
@@ -78,6 +86,7 @@ __all__ = [
     "Doubtful",
     "EmptiedTable",
     "Event",
+    "Feature",
     "Feed",
     "FileKeys",
     "FolderSink",
@@ -85,6 +94,7 @@ __all__ = [
     "GivesOldestLast",
     "GivesSink",
     "GivesSource",
+    "GoesElsewhere",
     "Ground",
     "Guarantee",
     "HasScratchCopy",
@@ -93,9 +103,11 @@ __all__ = [
     "InputWatch",
     "KeepsLastRow",
     "KnownByBorders",
+    "KnowsItsEnds",
     "KnowsWhomItReplaced",
     "LedgerApart",
     "LoadsRange",
+    "MadeAgain",
     "MadeByAsking",
     "Mirror",
     "MirrorsProgress",
@@ -106,18 +118,21 @@ __all__ = [
     "OpenSink",
     "OutputDone",
     "Partitioned",
+    "Peeks",
     "Plan",
     "Positions",
     "Progress",
     "ProgressDone",
+    "ReadsRange",
     "Refuses",
     "Restorable",
     "Retrying",
     "RunsFunctions",
-    "Saying",
     "SampledSource",
+    "Saying",
     "ScratchServer",
     "ServerKind",
+    "SharesOutput",
     "Sink",
     "SinkTraits",
     "Source",
@@ -130,6 +145,7 @@ __all__ = [
     "TellsLag",
     "TellsWhatWasRead",
     "Topic",
+    "TouchesFiles",
     "Unwatched",
     "VerifiedSink",
     "VerifiedSource",
@@ -147,14 +163,49 @@ class NotFired(AtOnceError):
 # What verify prepares ------------------------------------------------------------------------------------------------
 
 
+class Feature(StrEnum):
+    """What makes input hard to take. Every run is fed all of them that its way in can carry; what a subject cannot take
+    is left out by name, and the certificate says so. The value is said to people."""
+
+    NULL_KEY = "null keys"
+    EMPTY_KEY = "empty keys"
+    HEADERS = "headers (repeated names, null values)"
+    NON_ASCII = "text beyond ASCII"
+    LARGE = "a large record"
+    EMPTY_VALUE = "empty values"
+    NULL_VALUE = "null values (tombstones)"
+    INVALID_UTF8 = "bytes that are no UTF-8"
+    CODECS = "record batches of all codecs"
+    ABORTED = "aborted transactions"
+    OPEN = "open transactions"
+    NEW_PARTITION = "a partition added midway"
+    SECOND_TOPIC = "a second topic"
+    NEW_TOPIC = "a second topic that appears midway"
+    GAPS = "offsets that compaction removed"
+
+
 @dataclass(frozen=True, slots=True)
 class InputRecord:
-    """One record of the input that verify makes, and the partition it goes to where there are partitions."""
+    """One record of the input that verify makes, and the partition it goes to where there are partitions.
+
+    A way in that takes no more than text is given no more than text: see `Feed.takes`.
+    """
 
     number: int
     partition: int
     key: bytes | None
-    value: bytes
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
+    offset: int | None = None
+    """Where it stands in its partition, where that is known beforehand."""
+    beside: bool = False
+    """It goes to the second topic."""
+
+    @property
+    def text(self) -> str:
+        """The value of a record that is not null, for ways in that take text."""
+        return (self.value or b"").decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +216,13 @@ class Topic:
     servers: str | None = None
     """None: those of the run."""
     beside: tuple[str, ...] = ()
-    """Further topics that a sink makes, which go with this one at the end of the run."""
+    """Further topics that a sink makes or a source reads, which go with this one at the end of the run."""
+    found_later: bool = False
+    """A source finds the topics beside this one by itself, also when they appear while it runs."""
+    partitioner: str = ""
+    """murmur2 or crc32: how a sink gives a record its partition by its key; empty: not known."""
+    sets_aside: bool = False
+    """A sink puts rows that it cannot deliver elsewhere."""
 
 
 class StoppableServer(Protocol):
@@ -227,6 +284,8 @@ class Feed(Protocol):
 
     files: bool = False
     """It comes as files, each of which can be published half."""
+    takes: frozenset[Feature] = frozenset()
+    """What it can carry besides text in ASCII under text keys."""
 
     def prepare(self, partitions: int) -> None:
         """Make the place for it."""
@@ -249,6 +308,28 @@ class GivesOldestLast(Protocol):
 
     def give_oldest_last(self, records: Sequence[InputRecord]) -> Callable[[], None]:
         """The first record gets the smallest number and becomes visible after all others: when the result is called."""
+
+
+@runtime_checkable
+class MadeAgain(Protocol):
+    """A feed whose table can be made again under the same name."""
+
+    def make_again(self, records: Sequence[InputRecord]) -> None:
+        """Another one with these records; the former, its rows and its numbers are gone."""
+
+
+@runtime_checkable
+class TouchesFiles(Protocol):
+    """A feed of files that can be changed, and can be old."""
+
+    def rewrite(self, records: Sequence[InputRecord]) -> str:
+        """The first file gets these records as well, in place; its name."""
+
+    def give_aged(self, records: Sequence[InputRecord]) -> None:
+        """In a file that was last changed long ago."""
+
+    def give_hidden(self, records: Sequence[InputRecord]) -> None:
+        """In a file whose name Spark does not read: one that is still being written, by convention."""
 
 
 @runtime_checkable
@@ -285,9 +366,32 @@ class Written(Protocol):
     """Rows are merged by key, so that there may be fewer than the transform gives."""
     one_writer: bool = False
     """Whoever writes has all of it locked: nobody can take over from a writer that stands still."""
+    sets_aside: bool = False
+    """Rows that the sink cannot deliver are put elsewhere."""
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """Every row that a reader sees now, as one reader sees them at one moment; none where there is no table yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """Which rows of those that the transform gives become one row, and which of them stays."""
+
+    key: tuple[str, ...]
+    order_by: tuple[str, ...] = ()
+    """The row with the greatest of these stays; none: the one that came last."""
+    delete: str | None = None
+    """Where this column of the row that stays is true, there is none."""
+    first: bool = False
+    """The one that came first stays instead."""
+
+
+@runtime_checkable
+class MergesRows(Protocol):
+    """Output that says how it merges, so that what stays of every key can be compared."""
+
+    def merge(self) -> Merge | None:
+        """None: rows stay as they come."""
 
 
 @runtime_checkable

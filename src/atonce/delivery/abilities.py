@@ -5,9 +5,10 @@ Every ability is one Protocol with one or two members, so that a type checker se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol, Self, runtime_checkable
 
 from atonce.delivery.contract import Sink, Source
@@ -95,12 +96,70 @@ class Saying(Protocol):
         """Which way, one line each, for `explain --ask`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A file that no reader sees, and that nothing can make visible any more."""
+
+    name: str
+    path: str
+    """With where it is, for people."""
+    size: int
+
+
+@runtime_checkable
+class LeavesOrphans(Protocol):
+    """Attempts that die leave files behind."""
+
+    def orphans(self, pipeline: str) -> list[Orphan]:
+        """Those of attempts that cannot be committed any more; never one of an attempt that may live."""
+
+    def remove_orphans(self, orphans: Sequence[Orphan]) -> None: ...
+
+
 @runtime_checkable
 class KeepsLastRow(Protocol):
     """Of the rows of a key the last one stays."""
 
     def keys_by_order(self) -> tuple[str, ...]:
         """The key, where only the order of rows tells which is the last; empty: a column tells, or there is no key."""
+
+
+@runtime_checkable
+class DeletesByKey(Protocol):
+    """Can delete the row of a key."""
+
+    def deleting(self, column: str) -> tuple[Self, str]:
+        """The same, where a boolean column of the rows says which delete; and that column, which it may have named
+        itself. `UsageError` where rows have no key."""
+
+
+class Beside(Enum):
+    """When two pipelines that write one output leave what one of them would."""
+
+    ABSORBED = "absorbed"  # always: a row that comes twice, or late, changes nothing
+    BELOW = "below"  # when they share no input: the open sink compares, in every commit (`Identity.below`)
+    TO_WHERE_IT_STANDS = "to-where-it-stands"  # when the second one goes as far as the first has come
+    NO = "no"
+
+
+@runtime_checkable
+class SharesOutput(Protocol):
+    """Knows what a second pipeline into the same output would do to it."""
+
+    def beside(self) -> tuple[Beside, str]:
+        """And why, in words that go behind a colon."""
+
+
+@runtime_checkable
+class GoesElsewhere(Protocol):
+    def into(self, name: str) -> Self:
+        """The same with another table or topic."""
+
+
+@runtime_checkable
+class KnowsItsPlace(Protocol):
+    def place(self) -> str:
+        """Where its rows go, alike for all ways to write it: `orders` and `public.orders` may be one table."""
 
 
 # Of a source
@@ -143,11 +202,34 @@ class Partitioned(Protocol):
 
 
 @runtime_checkable
+class KnowsItsEnds(Protocol):
+    """Its positions are those of the engine's own connector, and can be compared with the log."""
+
+    def ends(self) -> Mapping[str, tuple[int, int]]:
+        """Of every partition that is read now: its first position, and the end of its log, committed or not."""
+
+
+@runtime_checkable
+class ReadsRange(Protocol):
+    def between(self, start: Positions, until: Positions) -> Source:
+        """The same from there up to here, and nothing of partitions that `until` does not name."""
+
+
+@runtime_checkable
 class NoticesCuts(Protocol):
     """Its log can be cut and written anew under the same positions."""
 
     def refuse_cut(self, positions: Positions, epochs: Positions) -> None:
         """`DataLossError` if the log no longer holds what was read of it."""
+
+
+@runtime_checkable
+class MayGoBack(Protocol):
+    """Its log may be cut, and it can be told to go on from the new end."""
+
+    @property
+    def goes_back(self) -> bool:
+        """Told so: a batch of it may end before it begins."""
 
 
 @runtime_checkable
@@ -190,6 +272,9 @@ class Accounts(Protocol):
     def summary(self, plan: Plan) -> dict[str, int] | None:
         """How many positions the batch took, and why each gave a record or none; None unless all are told of."""
 
+    def aside(self, plan: Plan) -> list[dict[str, Any]]:
+        """Records of the batch that a step inside the source's tasks could not read: where they are, and why."""
+
     def close(self) -> None: ...
 
 
@@ -200,8 +285,8 @@ class TellsWhatWasRead(Protocol):
 
 @runtime_checkable
 class TellsLag(Protocol):
-    def lag(self, name: str) -> AbstractContextManager[Callable[[], int]]:
-        """A function that asks how many records wait to be delivered."""
+    def lag(self) -> AbstractContextManager[Callable[[Positions], int]]:
+        """A function that asks how many records wait behind these positions."""
 
 
 class InputWatch(Protocol):
@@ -268,6 +353,18 @@ class TakesColumns(Protocol):
     def fuses(self) -> bool: ...
 
 
+@runtime_checkable
+class PutsAside(Protocol):
+    """Knows what to do with records that never became rows (`Batch.aside`): it keeps them, or stops and names one."""
+
+    @property
+    def puts_aside(self) -> bool:
+        """Whether they are kept as dead letters, and rows that cannot be delivered too."""
+
+    def where_aside(self) -> str:
+        """Where dead letters are kept, and in which commit; for people."""
+
+
 # Of an open sink
 
 
@@ -298,6 +395,12 @@ class ChecksClaim(Protocol):
 
 
 @runtime_checkable
+class Peeks(Protocol):
+    def peek(self) -> Progress | None:
+        """What the ledger holds for this pipeline, without a claim: nobody is fenced, nothing is made."""
+
+
+@runtime_checkable
 class KnowsWhomItReplaced(Protocol):
     """An open sink whose store may go back to before the claim."""
 
@@ -311,6 +414,11 @@ class LedgerApart(Protocol):
 
     @property
     def ledger_apart(self) -> bool: ...
+
+
+def may_go_back(source: Any) -> bool:
+    """Whether a batch of this source may end before it begins."""
+    return isinstance(source, MayGoBack) and source.goes_back
 
 
 def as_source(given: Any) -> Source:

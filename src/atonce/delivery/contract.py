@@ -18,11 +18,12 @@ What a system can do besides is an ability: a Protocol of `delivery/abilities.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from atonce.delivery.events import Event
+from atonce.delivery.letters import Letter
 from atonce.delivery.progress import Plan, Positions, Progress
 from atonce.guarantee import Guarantee, SinkTraits, SourceTraits
 
@@ -33,6 +34,14 @@ def unwatched(event: Event) -> None:
 
 def as_it_is(progress: Progress) -> Progress:
     return progress
+
+
+def unheard(letters: Sequence[Letter]) -> None:
+    return None
+
+
+def nothing_aside() -> Sequence[Mapping[str, Any]]:
+    return ()
 
 
 @runtime_checkable
@@ -73,8 +82,17 @@ class Identity:
     """Whom its first claim replaced, and at which epoch: a store that shows them again went back to before it."""
     guarantee: Guarantee
     fingerprint: str = ""
+    below: str | None = None
+    """A pipeline with the same output: nothing at or above its first position is committed beside it
+    (`delivery/moving/backfill.py`; asked in the transaction)."""
     source: Source | None = None
     """The input: a sink of the same system may keep progress with it. None under `atonce.deliver`."""
+    stands_for: str | None = None
+    """The pipeline whose rows and letters these are, where it is not this one: a replay has a ledger of its own."""
+
+    @property
+    def pipeline(self) -> str:
+        return self.stands_for or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +110,13 @@ class Batch:
     anywhere. The delivery adds which pipeline and which batch it is."""
     complete: Callable[[Progress], Progress] = as_it_is
     """Called by `output_and_progress` between the two writes: adds to the progress what only reading the input told."""
+    aside: Callable[[], Sequence[Mapping[str, Any]]] = nothing_aside
+    """Called when the rows are written: records that a step before the transform could not read (`PutsAside`)."""
+    again_from: Positions | None = None
+    """Of the first batch since the claim: where the ledger stood. Dead letters from there on are of records that are
+    delivered again (after a reset, or since their batch was never committed): they are taken back."""
+    letters: Callable[[Sequence[Letter]], None] = unheard
+    """Called with the dead letters that are written, in the same transaction where there is one."""
 
 
 class OpenSink(Protocol):

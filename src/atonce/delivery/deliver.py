@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from atonce.backoff import Backoff
-from atonce.delivery.abilities import Accounts, ChecksClaim, InputWatch, Unwatched
+from atonce.delivery.abilities import Accounts, ChecksClaim, InputWatch, Unwatched, may_go_back
 from atonce.delivery.contract import Batch, Identity, OpenSink
 from atonce.delivery.engine import Checkpoint, Engine
 from atonce.delivery.events import Aborted, Delivered, Event, Observer, Planned, Retrying, Skipped
@@ -132,7 +132,8 @@ class Deliverer:
         if plan.end == {}:  # no partition is there yet: nothing to deliver, and a ledger on one has no place to stand
             self._pass_over(df, plan)
             return
-        if decide(plan, self.recorded, lags=self._identity.guarantee is Guarantee.NONE) is Decision.SKIP:
+        lags, source = self._identity.guarantee is Guarantee.NONE, self._identity.source
+        if decide(plan, self.recorded, lags=lags, may_go_back=may_go_back(source)) is Decision.SKIP:
             self._pass_over(df, plan)
             return
         self._input.before(batch_id, query_id)
@@ -192,6 +193,8 @@ class Deliverer:
             encoded=self._encoded,
             watch=self._watcher(plan.batch_id),
             complete=lambda progress: self._accounts.completed(plan, progress) if self._accounts else progress,
+            aside=lambda: self._accounts.aside(plan) if self._accounts else (),
+            again_from=None if self.delivered else self.recorded.positions,
         )
         writes = TwoWrites(self._sink, batch, progress, self._tell)
         order = ORDERS[self._identity.guarantee]
@@ -213,7 +216,8 @@ class Deliverer:
                     return writes
                 if backoff.over and not isinstance(error, OutcomeUnknown):
                     raise error from raised
-                self._tell(Retrying(batch_id=plan.batch_id, why=str(error), wait_s=backoff.pause_s))
+                doubt = isinstance(error, OutcomeUnknown)
+                self._tell(Retrying(batch_id=plan.batch_id, why=str(error), wait_s=backoff.pause_s, in_doubt=doubt))
                 backoff.wait(self._stop)
 
     def _accept(self, progress: Progress) -> None:
@@ -233,7 +237,9 @@ def _where_it_stands_still(before: Progress, plan: Plan) -> Positions:
     """Leader epochs of partitions that the batch does not move; of the others, reading them will tell."""
     end, held = plan.end or {}, before.positions or {}
     return {
-        place: epoch for place, epoch in before.epochs.items() if end.get(place, held.get(place)) == held.get(place)
+        partition: epoch
+        for partition, epoch in before.epochs.items()
+        if end.get(partition, held.get(partition)) == held.get(partition)
     }
 
 
@@ -241,4 +247,4 @@ def _with_new_partitions(first: Positions | None, plan: Plan) -> Positions | Non
     """Where the pipeline began, also in partitions that came later."""
     if first is None or plan.end is None:
         return first
-    return {**{place: (plan.start or {}).get(place, 0) for place in plan.end}, **first}
+    return {**{partition: (plan.start or {}).get(partition, 0) for partition in plan.end}, **first}

@@ -71,6 +71,9 @@ class Checkpoint(Protocol):
     def first(self) -> Positions | None:
         """Where batch 0 began."""
 
+    def reading(self, *, drain: bool) -> Mapping[str, str]:
+        """Options for the source: what the engine itself will not tell it of where batches begin and the input ends."""
+
     def begin(self, first: Positions | None) -> None:
         """Remember where batch 0 begins, before it is planned."""
 
@@ -89,6 +92,9 @@ class Query(Protocol):
     def stop(self) -> None: ...
 
     def failure(self) -> BaseException | None: ...
+
+    def close(self) -> None:
+        """After it has ended: lets go of what it holds in this process."""
 
     @property
     def native(self) -> Any:

@@ -21,6 +21,7 @@ class Step(StrEnum):
     PLANNED = "planned"  # offsets/N is durable; nothing is delivered yet
     SKIPPED = "skipped"  # the ledger already holds the batch
     OUTPUT_BEGUN = "output-begun"  # before the first row is written
+    PUT_ASIDE = "put-aside"  # dead letters are written, visible with the rows
     OUTPUT_DONE = "output-done"  # every row is written, none may be visible yet
     PROGRESS_DONE = "progress-done"  # progress is written (in the open transaction, or on its own)
     COMMITTING = "committing"  # before the atomic commit is sent
@@ -76,6 +77,12 @@ class OutputDone(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PutAside(Event):
+    step: ClassVar[Step] = Step.PUT_ASIDE
+    letters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressDone(Event):
     step: ClassVar[Step] = Step.PROGRESS_DONE
 
@@ -118,6 +125,8 @@ class Retrying(Event):
     wait_s: float = 0.0
     restarts: int = 0
     """How often the query was started again so far; 0 where only a batch is tried again."""
+    in_doubt: bool = False
+    """A commit was sent and not answered: whether its batch is delivered is being found out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,10 @@ def locate(plan: Plan, fails: Fails) -> tuple[str, int] | None:
     if plan.start is None or plan.end is None:
         return None
     moved = [(p, plan.start.get(p, 0), at) for p, at in sorted(plan.end.items()) if at > plan.start.get(p, 0)]
-    for place, start, end in moved[:_MOST_PARTITIONS]:
-        if fails(place, start, end):
+    for partition, start, end in moved[:_MOST_PARTITIONS]:
+        if fails(partition, start, end):
             while end - start > 1:
                 middle = (start + end) // 2
-                start, end = (start, middle) if fails(place, start, middle) else (middle, end)
-            return place, start
+                start, end = (start, middle) if fails(partition, start, middle) else (middle, end)
+            return partition, start
     return None

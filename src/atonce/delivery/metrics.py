@@ -9,11 +9,27 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
-from atonce.delivery.events import Aborted, Delivered, Event, Observer, PassedOver, Planned, Retrying, Skipped
+from atonce.delivery.events import (
+    Aborted,
+    Claimed,
+    Committed,
+    Delivered,
+    Event,
+    Observer,
+    OutputBegun,
+    PassedOver,
+    Planned,
+    PutAside,
+    Retrying,
+    Skipped,
+)
+from atonce.delivery.progress import Positions
 from atonce.extras import require
 from atonce.local.host_header import is_meant_for_us
 
 _WINDOW_S = 10.0
+_LINES_KEPT = 1_000
+"""Batches that nobody has asked for yet; the oldest go first."""
 READ_REASONS = ("records", "control", "aborted", "missing", "gone")
 
 
@@ -42,9 +58,13 @@ class Snapshot:
     retries: int
     restarts: int
     files_passed_over: int
+    dead_letters: int
     last_batch_s: float
+    last_batch_rows: int | None
     lag: int | None
     trouble: str
+    in_doubt_since: float | None
+    """Since when a commit has been without an answer, in seconds since 1970."""
     read: dict[str, int]
     """Input offsets by what became of them, of batches whose tasks all told; and records that were filtered out."""
 
@@ -57,32 +77,56 @@ class Numbers:
         self._lock = threading.Lock()
         self._batch: int | None = None
         self._counts: dict[str, int] = dict.fromkeys(
-            ("batches", "rows", "commits", "skipped", "aborted", "retries", "restarts", "files_passed_over"), 0
+            (
+                "batches",
+                "rows",
+                "commits",
+                "skipped",
+                "aborted",
+                "retries",
+                "restarts",
+                "files_passed_over",
+                "dead_letters",
+            ),
+            0,
         )
+        self._aside = 0
+        """Dead letters of the attempt that runs; they count when it is delivered."""
         self._planned_at = time.monotonic()
         self._last_batch_s = 0.0
-        self._recent: deque[tuple[float, int]] = deque()
+        self._last_batch_rows: int | None = None
+        self._recent: deque[tuple[float, float, int]] = deque()
+        """(when it was planned, when it was delivered, rows)"""
         self._trouble = ""
+        self._in_doubt_since: float | None = None
         self._read: Counter[str] = Counter()
+        self._planned: Positions | None = None
+        self.positions: Positions | None = None
+        """How far the input is dealt with; None: not known yet, or not comparable."""
         self.lag: int | None = None
+        self.lag_counted_at: Positions | None = None
+        """`positions` as they were when it was counted."""
+        self.finished: deque[Snapshot] = deque(maxlen=_LINES_KEPT)
+        """A snapshot of each batch right after it, for whoever takes them out."""
 
     def on_event(self, event: Event) -> None:
         now = time.monotonic()
         with self._lock:
             if event.batch_id is not None:
                 self._batch = event.batch_id
-            if isinstance(event, Planned):
-                self._planned_at = now
+            if isinstance(event, Committed | Delivered | Aborted | OutputBegun):
+                self._in_doubt_since = None
+            if isinstance(event, Claimed):
+                self.positions = event.positions
+            elif isinstance(event, Planned):
+                self._planned_at, self._planned, self._aside = now, event.end, 0
+            elif isinstance(event, PutAside):
+                self._aside = event.letters
             elif isinstance(event, Delivered):
-                self._counts["batches"] += 1
-                self._counts["commits"] += 1
-                self._counts["rows"] += event.rows or 0
-                self._last_batch_s = now - self._planned_at
-                self._recent.append((now, event.rows or 0))
-                self._trouble = ""
-                self._read.update(event.read)
+                self._delivered(event, now)
             elif isinstance(event, Skipped):
                 self._counts["skipped"] += 1
+                self._move()
             elif isinstance(event, Aborted):
                 self._counts["aborted"] += 1
             elif isinstance(event, PassedOver):
@@ -91,24 +135,48 @@ class Numbers:
                 self._counts["retries"] += 1
                 self._counts["restarts"] = max(self._counts["restarts"], event.restarts)
                 self._trouble = event.why
+                if event.in_doubt and self._in_doubt_since is None:
+                    self._in_doubt_since = time.time()
+
+    def _delivered(self, event: Delivered, now: float) -> None:
+        self._counts["batches"] += 1
+        self._counts["commits"] += 1
+        self._counts["rows"] += event.rows or 0
+        self._counts["dead_letters"] += self._aside
+        self._aside = 0
+        self._last_batch_s, self._last_batch_rows = now - self._planned_at, event.rows
+        self._recent.append((self._planned_at, now, event.rows or 0))
+        self._trouble = ""
+        self._read.update(event.read)
+        self._move()
+        self.finished.append(self._now(now))
+
+    def _move(self) -> None:
+        if self._planned is not None:
+            self.positions = {**(self.positions or {}), **self._planned}
 
     def snapshot(self) -> Snapshot:
-        now = time.monotonic()
         with self._lock:
-            while self._recent and now - self._recent[0][0] > _WINDOW_S:
-                self._recent.popleft()
-            span = max(1.0, now - self._recent[0][0]) if self._recent else 1.0
-            return Snapshot(
-                pipeline=self.pipeline,
-                level=self.level,
-                batch=self._batch,
-                rows_per_s=sum(rows for _, rows in self._recent) / span,
-                last_batch_s=self._last_batch_s,
-                lag=self.lag,
-                trouble=self._trouble,
-                read=dict(self._read),
-                **self._counts,
-            )
+            return self._now(time.monotonic())
+
+    def _now(self, now: float) -> Snapshot:
+        while self._recent and now - self._recent[0][1] > _WINDOW_S:
+            self._recent.popleft()
+        # From when the first of them was planned: a batch of a minute is not the work of the moment that it ended in.
+        span = max(0.001, now - self._recent[0][0]) if self._recent else 1.0
+        return Snapshot(
+            pipeline=self.pipeline,
+            level=self.level,
+            batch=self._batch,
+            rows_per_s=sum(rows for _, _, rows in self._recent) / span,
+            last_batch_s=self._last_batch_s,
+            last_batch_rows=self._last_batch_rows,
+            lag=self.lag,
+            trouble=self._trouble,
+            in_doubt_since=self._in_doubt_since,
+            read=dict(self._read),
+            **self._counts,
+        )
 
 
 def serve(address: str, *numbers: Numbers) -> Any:
@@ -152,8 +220,12 @@ _COUNTERS = {
     "aborted": "Attempts that were aborted whole and run again.",
     "retries": "Times that passing trouble was waited out.",
     "restarts": "Times that the query was started again.",
+    "dead_letters": "Rows and records that could not be delivered and were put aside.",
     "files_passed_over": "Files that the source left unread: hidden names, changed or vanished files.",
 }
+
+
+_UNKNOWN = {"batch": -1}
 
 
 class _Collector:
@@ -165,29 +237,33 @@ class _Collector:
     def collect(self) -> Any:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        told = [(each.snapshot(), [each.pipeline, each.level]) for each in self._numbers]
+        snapshots = [(each.snapshot(), [each.pipeline, each.level]) for each in self._numbers]
         for name, words in _COUNTERS.items():
             family = CounterMetricFamily(f"atonce_{name}", words, labels=_LABELS)
-            for now, values in told:
+            for now, values in snapshots:
                 family.add_metric(values, getattr(now, name))
             yield family
-        yield from _read_families(told)
+        yield from _read_families(snapshots)
         gauges = {
             "last_batch_s": ("last_batch_seconds", "Time the last batch took."),
             "batch": ("batch_id", "Last batch."),
+            "in_doubt_since": (
+                "in_doubt_since_timestamp_seconds",
+                "Since when a commit has been without an answer, in seconds since 1970; 0: none is.",
+            ),
         }
-        if any(now.lag is not None for now, _ in told):
+        if any(now.lag is not None for now, _ in snapshots):
             gauges["lag"] = ("lag_records", "Input records not dealt with yet.")
         for name, (metric, words) in gauges.items():
             gauge = GaugeMetricFamily(f"atonce_{metric}", words, labels=_LABELS)
-            for now, values in told:
+            for now, values in snapshots:
                 value = getattr(now, name)
                 if value is not None or name != "lag":
-                    gauge.add_metric(values, -1 if value is None else value)
+                    gauge.add_metric(values, _UNKNOWN.get(name, 0) if value is None else value)
             yield gauge
 
 
-def _read_families(told: list[tuple[Snapshot, list[str]]]) -> Any:
+def _read_families(snapshots: list[tuple[Snapshot, list[str]]]) -> Any:
     from prometheus_client.core import CounterMetricFamily
 
     offsets = CounterMetricFamily(
@@ -198,7 +274,7 @@ def _read_families(told: list[tuple[Snapshot, list[str]]]) -> Any:
     filtered = CounterMetricFamily(
         "atonce_filtered_records", "Records that a stateless transform gave no row for.", labels=_LABELS
     )
-    for now, values in told:
+    for now, values in snapshots:
         for reason in READ_REASONS:
             offsets.add_metric([*values, reason], now.read.get(reason, 0))
         filtered.add_metric(values, now.read.get("filtered", 0))

@@ -50,7 +50,7 @@ class Plan:
         """Few positions lie between start and end. A source with opaque offsets never says so."""
         if self.start is None or self.end is None:
             return False
-        return sum(max(0, at - self.start.get(place, 0)) for place, at in self.end.items()) <= SMALL_BATCH_ROWS
+        return sum(max(0, at - self.start.get(partition, 0)) for partition, at in self.end.items()) <= SMALL_BATCH_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,21 +88,37 @@ def resume(
     name: str,
     say: Callable[[str], None],
     *,
+    still_ours: Callable[[], None] = lambda: None,
     apart: bool = False,
+    lags: bool = False,
+    may_go_back: bool = False,
 ) -> Beginning:
     """With a ledger: which checkpoint to go on with. May set the present one aside; the ledger stays as it is.
 
+    `still_ours`: raises `ReplacedError` if a newer instance holds the claim. One that slept between its claim and here
+    sees the newer one's checkpoint, which is neither to be refused nor to be moved.
     `apart`: the ledger is not stored with the output, so an older ledger does not mean that the output is older too.
+    `lags`, `may_go_back`: as for `decide`.
     """
     planned = checkpoint.planned()
     if planned is None and not checkpoint.names_no_query():
+        if recorded.positions is not None and checkpoint.committed() is not None and not checkpoint.has_state():
+            still_ours()
+            say(
+                f"the checkpoint of {name!r} has committed what it never planned: it was removed while it was used. "
+                f"Going on from the ledger at {dict(recorded.positions)} with a fresh one; what was left of it is kept "
+                f"in {checkpoint.set_aside()}"
+            )
         return _from_ledger(checkpoint, recorded, name)
     if recorded.positions is None or (
-        planned is not None and (checkpoint.has_state() or _agree(checkpoint, planned, recorded))
+        planned is not None and (checkpoint.has_state() or _agree(checkpoint, planned, recorded, may_go_back))
     ):
         checkpoint.refuse_torn()
+        if planned is not None and not lags:
+            _refuse_state_ahead(checkpoint, planned, recorded, name)
         first = checkpoint.first()
         return Beginning(recorded=recorded, start=recorded.positions if first is None else first, fresh=False)
+    still_ours()
     if apart and planned is not None:
         _refuse_behind(checkpoint, planned, recorded, name)
     aside = checkpoint.set_aside()
@@ -114,10 +130,34 @@ def resume(
     return _from_ledger(checkpoint, recorded, name)
 
 
-def _refuse_behind(checkpoint: Checkpoint, planned: int, recorded: Progress, name: str) -> None:
+def _delivered(checkpoint: Checkpoint, planned: int) -> int:
     """Spark plans a batch only when the one before was delivered: the ledger must hold at least that one."""
     committed = checkpoint.committed()
-    delivered = max(planned - 1, -1 if committed is None else committed)
+    return max(planned - 1, -1 if committed is None else committed)
+
+
+def _refuse_state_ahead(checkpoint: Checkpoint, planned: int, recorded: Progress, name: str) -> None:
+    """Asked at the start: where Spark has committed all that it planned, no batch may come that would tell."""
+    delivered = _delivered(checkpoint, planned)
+    if delivered < 0:
+        return
+    if recorded.positions is None:
+        ahead = recorded.query_id == checkpoint.query_id() and recorded.batch_id < delivered
+    else:
+        end = checkpoint.end(delivered) or {}
+        ahead = any(recorded.positions.get(partition, 0) < at for partition, at in end.items())
+    if ahead:
+        stands = f"batch {recorded.batch_id}" if recorded.positions is None else f"{dict(recorded.positions)}"
+        raise LedgerMismatch(
+            f"the ledger of {name!r} stands at {stands}, but the checkpoint {checkpoint.path} has delivered batch "
+            f"{delivered}: the output's store went back, or the ledger did, and what the checkpoint holds cannot be "
+            "taken back. Nothing was delivered. Next: restore ledger and checkpoint to the same moment, or start over "
+            f"with `atonce reset {name}`."
+        )
+
+
+def _refuse_behind(checkpoint: Checkpoint, planned: int, recorded: Progress, name: str) -> None:
+    delivered = _delivered(checkpoint, planned)
     end = (checkpoint.end(delivered) if delivered >= 0 else None) or {}
     held = recorded.positions or {}
     if any(held.get(p, 0) < at for p, at in end.items()):
@@ -135,14 +175,13 @@ def _from_ledger(checkpoint: Checkpoint, recorded: Progress, name: str) -> Begin
         raise LedgerMismatch(
             f"the checkpoint {checkpoint.path} is gone, and the ledger holds batch {recorded.batch_id} of query "
             f"{recorded.query_id}. Positions of this source cannot be compared, so it cannot be resumed without its "
-            f"checkpoint. "
-            f"Next: restore the checkpoint, or begin again with `atonce reset {name} --to earliest`."
+            f"checkpoint. Next: restore the checkpoint, or begin again with `atonce reset {name} --to earliest`."
         )
     checkpoint.begin(recorded.positions)
     return Beginning(recorded=recorded, start=recorded.positions, fresh=delivered)
 
 
-def _agree(checkpoint: Checkpoint, planned: int, recorded: Progress) -> bool:
+def _agree(checkpoint: Checkpoint, planned: int, recorded: Progress, may_go_back: bool) -> bool:
     """Whether the next batch that Spark will call begins where the ledger ends, or is the ledger's last one."""
     try:
         checkpoint.refuse_torn()
@@ -156,6 +195,6 @@ def _agree(checkpoint: Checkpoint, planned: int, recorded: Progress) -> bool:
     if committed is not None and committed >= planned:
         return at_end
     try:
-        return decide(plan, recorded) is Decision.RUN or at_end
+        return decide(plan, recorded, may_go_back=may_go_back) is Decision.RUN or at_end
     except LedgerMismatch:
         return False

@@ -4,6 +4,7 @@ batch against ledger                       then
 end ≤ ledger                               skip: it is already in
 start = ledger                             run
 a gap (ledger behind) or an overlap        deliver nothing; the caller begins afresh from the ledger or refuses
+it ends before it begins                   the same: two drivers planned into one checkpoint, an old one behind the new
 
 A stateful batch that is skipped still executes, into nothing. Its state is right only if the batch was cut as the one
 that was delivered, so it is skipped only if the ledger remembers that very cut. So is a batch with opaque positions.
@@ -25,10 +26,17 @@ class Decision(Enum):
     RUN = "run"
 
 
-def decide(plan: Plan, recorded: Progress, *, lags: bool = False) -> Decision:
-    """Row one, row two, or `LedgerMismatch` with both positions in its message. Never guesses."""
+def decide(plan: Plan, recorded: Progress, *, lags: bool = False, may_go_back: bool = False) -> Decision:
+    """Row one, row two, or `LedgerMismatch` with both positions in its message. Never guesses.
+
+    `may_go_back`: the source was told to go on from the new end of a log that was cut.
+    """
     if plan.end is None or plan.start is None or recorded.positions is None:
         return _decide_by_batch_id(plan, recorded, lags)
+    back = {p: (at, plan.end[p]) for p, at in plan.start.items() if p in plan.end and plan.end[p] < at}
+    if back and not may_go_back:
+        # Taken for a batch without input it would move the ledger back, and all that lies between would come again.
+        raise LedgerMismatch(_backwards(plan, back, recorded))
     partitions = sorted(set(plan.end) | set(plan.start))
     # A partition neither side has seen is new and read from its beginning; one the plan starts and the ledger does not
     # know begins where the plan begins. One the ledger knows and the plan does not start would be read from its
@@ -61,6 +69,15 @@ def _refuse_other_batch(plan: Plan, recorded: Progress, follows: bool) -> None:
         if plan.batch_id <= recorded.batch_id:
             raise LedgerMismatch(_cut_anew(plan, recorded))
         raise LedgerMismatch(_missing(plan, recorded))
+
+
+def _backwards(plan: Plan, back: dict[str, tuple[int, int]], recorded: Progress) -> str:
+    rows = "; ".join(f"{p}: from {start} to {end}" for p, (start, end) in sorted(back.items())[:8])
+    return (
+        f"the checkpoint planned batch {plan.batch_id} backwards ({rows}), while the ledger holds batch "
+        f"{recorded.batch_id}{_at(recorded.positions)}: two drivers have written to this checkpoint. Nothing was "
+        "delivered. Next: stop one of the two; the other begins afresh from the ledger when it is started again."
+    )
 
 
 def _missing(plan: Plan, recorded: Progress) -> str:

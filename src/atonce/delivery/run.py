@@ -14,6 +14,7 @@ from atonce.backoff import Backoff
 from atonce.delivery.abilities import (
     Accepts,
     Accounts,
+    ChecksClaim,
     InputWatch,
     KnownByBorders,
     KnowsWhomItReplaced,
@@ -28,13 +29,15 @@ from atonce.delivery.abilities import (
     Unwatched,
     Watched,
     borders_of,
+    may_go_back,
 )
 from atonce.delivery.contract import Identity, Sink, Source
 from atonce.delivery.deliver import Deliverer, Stopping
 from atonce.delivery.engine import Engine, EngineGone, Placement, Planner, Query
 from atonce.delivery.events import Claimed, Event, Observer, PassedOver, Retrying, Silent, Stopped
 from atonce.delivery.locate import locate
-from atonce.delivery.progress import Progress
+from atonce.delivery.moving.backfill import refuse_short
+from atonce.delivery.progress import Positions, Progress
 from atonce.delivery.resume import (
     Beginning,
     planned_words,
@@ -82,6 +85,10 @@ class Job:
     checkpoint: str
     trigger: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
+    until: Positions | None = None
+    """Of a backfill: where it ends."""
+    below: str | None = None
+    """Of a backfill: `Identity.below`."""
     observer: Observer = field(default_factory=Silent)
     say: Callable[[str], None] = print
 
@@ -98,6 +105,7 @@ class Run:
             instance=uuid.uuid4().hex[:12],
             guarantee=job.guarantee,
             fingerprint=job.fingerprint,
+            below=job.below,
             source=job.source,
         )
         self._checkpoint = engine.checkpoint(job.checkpoint, job.source.positions)
@@ -149,12 +157,10 @@ class Run:
         stateful = self._engine.stateful(df)
         if stateful and beginning.fresh:
             raise LedgerMismatch(
-                f"the checkpoint {self.job.checkpoint} is gone and with it the state of {self.job.name!r}, while "
-                f"the ledger holds "
-                f"batch {beginning.recorded.batch_id} at {dict(beginning.recorded.positions or {})}. Going on "
-                f"without state would give wrong "
-                f"results. Next: restore the checkpoint, or begin again with `atonce reset {self.job.name} --to "
-                f"earliest`."
+                f"the checkpoint {self.job.checkpoint} is gone and with it the state of {self.job.name!r}, while the "
+                f"ledger holds batch {beginning.recorded.batch_id} at {dict(beginning.recorded.positions or {})}. "
+                "Going on without state would give wrong results. Next: restore the checkpoint, or begin again with "
+                f"`atonce reset {self.job.name} --to earliest`."
             )
         self._deliverer = Deliverer(
             identity=self.identity,
@@ -171,6 +177,8 @@ class Run:
             watch=self._input,
         )
         self._input.look(now=True)
+        if self._query is not None:
+            self._query.close()
         self._query = self._engine.start(
             df,
             name=self.job.name,
@@ -182,11 +190,12 @@ class Run:
         return self._query.native
 
     def _loaded(self, beginning: Beginning, source_ids: Mapping[str, str]) -> Any:
-        told = self._accounts.options({**source_ids, **beginning.recorded.source_ids}) if self._accounts else {}
+        accounts = self._accounts.options({**source_ids, **beginning.recorded.source_ids}) if self._accounts else {}
         kept = (
             self.job.source.bordered(beginning.recorded.borders) if isinstance(self.job.source, KnownByBorders) else {}
         )
-        options = {**self._placement.options, **told, **kept}
+        reading = self._checkpoint.reading(drain=bool(self.job.trigger.get("availableNow")))
+        options = {**self._placement.options, **accounts, **kept, **reading}
         return self.job.source.load(self._engine.session, beginning.start, options)
 
     def _open_sink(self) -> None:
@@ -243,6 +252,8 @@ class Run:
         with contextlib.suppress(AtOnceError if self._stop.is_set() else RetriableError):
             if not self._closed:
                 self._sink.settle()
+        if self.job.until is not None and self._deliverer is not None and not self._stop.is_set():
+            refuse_short(self.job.until, self._deliverer.recorded.positions, self.job.name)
         self._tell(Stopped())
 
     def stop(self) -> None:
@@ -257,6 +268,8 @@ class Run:
         with contextlib.suppress(EngineGone):
             if self._query is not None and self._query.is_active():
                 self._stop_query()
+        if self._query is not None:
+            self._query.close()
         self._let_go()
         if self._mirror is not None:
             self._mirror.close()
@@ -354,7 +367,23 @@ class Run:
         if isinstance(self.job.source, NoticesCuts):
             self.job.source.refuse_cut(recorded.positions or {}, recorded.epochs)
         apart = isinstance(self._sink, LedgerApart) and self._sink.ledger_apart and self.job.guarantee in NEVER_TWICE
-        return resume(self._checkpoint, recorded, self.job.name, self.job.say, apart=apart)
+        back = may_go_back(self.job.source)
+        return resume(
+            self._checkpoint,
+            recorded,
+            self.job.name,
+            self.job.say,
+            still_ours=self._still_ours,
+            apart=apart,
+            lags=self.job.guarantee is Guarantee.NONE,
+            may_go_back=back,
+        )
+
+    def _still_ours(self) -> None:
+        """`ReplacedError` if not. A ledger that was moved since the claim is answered by the first commit."""
+        if isinstance(self._sink, ChecksClaim):
+            with contextlib.suppress(LedgerMismatch):
+                self._sink.check_claim()
 
     def _built(self, loaded: Any) -> Any:
         """The transform applied, and its columns checked, before anything starts."""
@@ -399,12 +428,12 @@ class Run:
     def _in_our_words(self, failure: BaseException) -> BaseException:
         if not self._engine.theirs(failure) and not isinstance(failure, TransformFailed):
             return failure
-        told = RefusedError(
+        refused = RefusedError(
             f"a batch of {self.job.name!r} failed: {self._engine.words(failure)}. Nothing of it was recorded as "
             "delivered. Next: correct the transform or the input, and run it again."
         )
-        told.__cause__ = failure
-        return told
+        refused.__cause__ = failure
+        return refused
 
     def _record_first(self, first: Progress) -> None:
         for left in reversed(range(5)):

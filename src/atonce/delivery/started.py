@@ -10,7 +10,7 @@ from typing import Any, Literal
 from atonce.delivery.metrics import Numbers, Snapshot
 from atonce.delivery.run import Run
 
-Status = Literal["running", "waiting", "stopped", "failed"]
+Status = Literal["running", "waiting", "in doubt", "stopped", "failed"]
 _REFRESH_S = 0.5
 
 
@@ -69,10 +69,12 @@ class Started:
 
     @property
     def status(self) -> Status:
-        """running; waiting, for trouble to pass; stopped, also when all there was is delivered; failed."""
+        """running; waiting, for trouble to pass; in doubt, while the answer to a commit is missing (since when says
+        `progress.in_doubt_since`); stopped, also when all there was is delivered; failed."""
         if self._ended.is_set():
             return "failed" if self._failure is not None else "stopped"
-        return "waiting" if self.progress.trouble else "running"
+        now = self.progress
+        return "in doubt" if now.in_doubt_since is not None else "waiting" if now.trouble else "running"
 
     @property
     def progress(self) -> Snapshot:
@@ -91,7 +93,7 @@ class Started:
     def __repr__(self) -> str:
         now = self.progress
         words = f"{self.name} ({now.level}) {self.status}: {now.batches:,} batches, {now.rows:,} rows"
-        if self.status in ("running", "waiting"):
+        if not self._ended.is_set():
             words += f", {now.rows_per_s:,.0f} rows/s"
         if now.lag is not None:
             words += f", lag {now.lag:,}"

@@ -21,8 +21,8 @@ def birth_ns(path: Path | str) -> int:
     found = (ctypes.c_ubyte * _SIZE)()
     if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, ctypes.byref(found)) != 0:
         return 0
-    told = ctypes.c_uint32.from_buffer(found, _MASK_AT).value
-    if not told & _STATX_BTIME:
+    mask = ctypes.c_uint32.from_buffer(found, _MASK_AT).value
+    if not mask & _STATX_BTIME:
         return 0
     seconds = ctypes.c_int64.from_buffer(found, _BTIME_AT).value
     return seconds * 1_000_000_000 + ctypes.c_uint32.from_buffer(found, _BTIME_AT + 8).value

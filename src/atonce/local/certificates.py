@@ -52,9 +52,9 @@ class Authority:
     def certificate(self) -> bytes:
         return self.held.certificate
 
-    def issue(self, name: str, hosts: Sequence[str] = (), days: int = _DAYS) -> Issued:
+    def issue(self, name: str, hosts: Sequence[str] = ()) -> Issued:
         """For a server at these names and addresses, or for a client."""
-        return _issue(name, hosts, self._certificate, self._key, days)
+        return _issue(name, hosts, self._certificate, self._key, _DAYS)
 
 
 def keep_server_certificate(folder: Path, hosts: Sequence[str]) -> tuple[Path, Path]:

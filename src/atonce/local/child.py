@@ -35,11 +35,10 @@ class Child:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         log: Path | None = None,
-        user: str | None = None,
         scratch: Path | None = None,
-        told: bool = False,
+        listens: bool = False,
     ) -> None:
-        """`scratch` is removed when the parent dies without having stopped this child. `told`: see `tell`."""
+        """`scratch` is removed when the parent dies without having stopped this child. `listens`: see `tell`."""
         self.command = list(command)
         self.log = log
         leash_read, self._leash_write = os.pipe()
@@ -49,12 +48,11 @@ class Child:
                 [sys.executable, "-I", "-S", _LEASH, str(leash_read), str(scratch or ""), *command],
                 env=dict(env) if env is not None else None,
                 cwd=cwd,
-                stdin=subprocess.PIPE if told else subprocess.DEVNULL,
+                stdin=subprocess.PIPE if listens else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=self._log_file or None,
                 pass_fds=(leash_read,),
                 start_new_session=True,  # Ctrl-C reaches us alone; we stop our children in order
-                user=user,
             )
         finally:
             os.close(leash_read)

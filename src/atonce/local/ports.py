@@ -14,5 +14,5 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     return ports
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    return free_ports(1, host)[0]
+def free_port() -> int:
+    return free_ports(1)[0]

@@ -14,7 +14,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC
 _FEWEST, _SPARE = 8, 16
@@ -43,6 +43,8 @@ class Descriptors:
         self.limit = limit
         self._lock = threading.RLock()
         self._open: OrderedDict[int, Handle] = OrderedDict()  # by fd, the longest unused first
+        self._doomed: deque[int] = deque()  # of files without a name, not closed yet
+        self._closer: threading.Thread | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -89,8 +91,31 @@ class Descriptors:
             if handle.fd >= 0:
                 self._open.pop(handle.fd, None)
                 with contextlib.suppress(OSError):
-                    os.close(handle.fd)
+                    self._close(handle.fd)
                 handle.fd = -1
+
+    def _close(self, fd: int) -> None:
+        """Whoever closes a file without a name as the last one frees its place on the disk.
+
+        That takes milliseconds for each of a thousand deleted topics, so nobody waits for it who serves others.
+        """
+        if os.fstat(fd).st_nlink:
+            os.close(fd)
+            return
+        self._doomed.append(fd)
+        if self._closer is None:
+            self._closer = threading.Thread(target=self._close_doomed, name="close", daemon=True)
+            self._closer.start()
+
+    def _close_doomed(self) -> None:
+        while True:
+            with self._lock:
+                if not self._doomed:
+                    self._closer = None
+                    return
+            with contextlib.suppress(OSError):
+                os.close(self._doomed[0])
+            self._doomed.popleft()
 
     def _open_again(self, handle: Handle) -> None:
         fd = self._opened(handle.path, _FLAGS)
@@ -103,7 +128,7 @@ class Descriptors:
 
     def _opened(self, path: str, flags: int, mode: int = 0o600) -> int:
         with self._lock:
-            while len(self._open) >= self.limit and self._close_one():
+            while len(self._open) + len(self._doomed) >= self.limit and self._close_one():
                 pass
             try:
                 return os.open(path, flags, mode)

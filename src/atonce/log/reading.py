@@ -15,6 +15,9 @@ from atonce.records.batch import BatchHeader, InvalidBatch
 from atonce.records.compression import DecompressionFailed
 from atonce.records.record import Record, iter_records
 
+# What was read to verify it is passed on as it is, unless that much may have to wait for its reader.
+_KEPT_BYTES = 64 * 1024
+
 
 def read(
     state: LogState,
@@ -126,14 +129,14 @@ def _end_position(segment: Segment, upper: int, end: RecoveryPoint, flushed: Rec
 
 
 def _slice(state: LogState, segment: Segment, position: int, length: int, first: BatchHeader) -> FileSlice:
-    """A byte range if its bytes are known to be good, else the bytes themselves, verified now."""
+    """A byte range whose bytes are known to be good: verified now, if they were not."""
     good = segment.verified_until(position) - position
     if good >= first.size:
         return FileSlice(segment.file, position, min(length, good))
     data = segment.read_verified(position, length, gaps=segment.base_offset < state.cleaned_offset)
     with state.lock:
         segment.mark_verified(position, position + len(data))
-    return FileSlice(segment.file, position, len(data), data)
+    return FileSlice(segment.file, position, len(data), data if len(data) <= _KEPT_BYTES else None)
 
 
 def _offset_bound(segment: Segment, position: int) -> int:

@@ -37,12 +37,19 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """A byte range of a segment. `data` is there when the bytes were read anyway (to verify them)."""
+    """A byte range of a segment. `data` is there when a few bytes were read anyway (to verify them)."""
 
     file: File
     position: int
     length: int
     data: bytes | None = None
+
+    def __len__(self) -> int:
+        return self.length
+
+    def part(self, start: int, length: int) -> FileSlice:
+        data = None if self.data is None else self.data[start : start + length]
+        return FileSlice(self.file, self.position + start, length, data)
 
     def read(self) -> bytes:
         return self.data if self.data is not None else self.file.pread(self.position, self.length)

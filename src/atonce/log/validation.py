@@ -113,7 +113,7 @@ def _accept_batch(
         )
     view = memoryview(buffer)[position : position + header.size]
     if origin is AppendOrigin.CLIENT:
-        _check_client(header, config)
+        _check_client(header)
         walked = _walk_records(header, view, config, patience_bytes)
         if not config.log_append_time:
             _check_timestamps(walked, config, now_ms)
@@ -138,7 +138,7 @@ def _check_size(header: BatchHeader, config: LogConfig) -> None:
         raise MessageTooLarge(f"a batch of {header.size} bytes; max.message.bytes is {config.max_message_bytes}")
 
 
-def _check_client(header: BatchHeader, config: LogConfig) -> None:
+def _check_client(header: BatchHeader) -> None:
     if header.base_offset != 0:
         raise InvalidRecord(f"a batch with base offset {header.base_offset} in a Produce request; a producer says 0")
     if header.is_control:

@@ -194,7 +194,6 @@ def assemble(header: BatchHeader, records: Buffer) -> bytes:
 def attributes(
     *,
     compression: Compression = Compression.NONE,
-    log_append_time: bool = False,
     transactional: bool = False,
     control: bool = False,
     delete_horizon: bool = False,
@@ -202,7 +201,6 @@ def attributes(
     """The attributes field."""
     flags = int(compression)
     for wanted, bit in (
-        (log_append_time, _LOG_APPEND_TIME),
         (transactional, _TRANSACTIONAL),
         (control, _CONTROL),
         (delete_horizon, _DELETE_HORIZON),

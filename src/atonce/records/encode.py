@@ -39,6 +39,7 @@ from atonce.records.memory import (
     varint_size,
 )
 
+_BINARY_VIEW, _STRING_VIEW = pa.binary_view().id, pa.string_view().id
 DEFAULT_MAX_BATCH_BYTES = 900_000
 """Below Kafka's default `max.message.bytes` of 1,048,588, with room for what compression may add."""
 
@@ -245,6 +246,7 @@ def encode(
     key = batch.column("key") if "key" in names else pa.nulls(batch.num_rows, pa.binary())
     value = batch.column("value")
     headers = batch.column("headers") if "headers" in names else None
+    key, value = _without_views(key), _without_views(value)
     bound = key.nbytes + value.nbytes + (headers.nbytes * 2 if headers is not None else 0)
     bound += batch.num_rows * RECORD_OVERHEAD
     if bound > SLICE_BYTES and batch.num_rows > 1:
@@ -313,6 +315,11 @@ def _encode_halves(
         np.concatenate([part.count for part in parts]),
         pa.concat_arrays([part.data for part in parts]),
     )
+
+
+def _without_views(column: Any) -> Any:
+    """Older pyarrow cannot measure views, and views of the same bytes take more room when they are written out."""
+    return column.cast(pa.binary()) if column.type.id in (_BINARY_VIEW, _STRING_VIEW) else column
 
 
 def milliseconds(column: Any) -> Any:

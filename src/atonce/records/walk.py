@@ -52,6 +52,11 @@ class _Compiled:
 _compiled = _Compiled()
 
 
+def is_compiled() -> bool:
+    """Whether a large batch can be looked at without waiting for the compiled walk to be loaded: half a second."""
+    return _compiled.walk is not None
+
+
 def walk(records: bytes | bytearray | memoryview, count: int, base_timestamp: int) -> Walked:
     """The uncompressed records of a batch that says it has `count` of them."""
     if _compiled.walk is None:

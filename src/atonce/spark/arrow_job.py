@@ -7,9 +7,10 @@ a dozen calls into the JVM, 20 ms, which a small batch can feel.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from atonce.spark.versions import arrow_function, mapped_in_arrow, parsed_schema
 
 _MOST_KEPT = 4
 
@@ -24,9 +25,7 @@ def column(name: str) -> str:
 @functools.cache
 def parsed(schema: str) -> Any:
     """A schema in DDL as Spark's type; parsed once, since the parser is in the JVM."""
-    from pyspark.sql.types import StructType
-
-    return StructType.fromDDL(schema)
+    return parsed_schema(schema)
 
 
 def map_in_arrow(df: Any, function: ArrowFunction, schema: Any) -> Any:
@@ -42,21 +41,16 @@ class ArrowJobs:
 
     def map(self, df: Any, function: ArrowFunction, schema: Any) -> Any:
         """`function` over `df`; one that equals an earlier one is not built again."""
-        from pyspark.sql import DataFrame
-
         names = df.columns
         made = next((made for *key, made in self._built if key == [function, schema, names]), None)
         if made is None:
             made = _build(function, schema, names)
             self._built = [*self._built[-_MOST_KEPT + 1 :], (function, schema, names, made)]
-        return DataFrame(df._jdf.mapInArrow(made._jc, False, None), df.sparkSession)
+        return mapped_in_arrow(df, made)
 
 
 def _build(function: ArrowFunction, schema: Any, names: list[str]) -> Any:
     from pyspark.sql.functions import col
-    from pyspark.util import PythonEvalType
 
-    vectorized_udf = importlib.import_module("pyspark.sql.pandas.functions").vectorized_udf
-    returned = parsed(schema) if isinstance(schema, str) else schema
-    udf = vectorized_udf(function, returned, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    udf = arrow_function(function, parsed(schema) if isinstance(schema, str) else schema)
     return udf(*[col(column(name)) for name in names])

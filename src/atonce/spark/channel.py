@@ -55,7 +55,8 @@ class Place:
 
 
 class Door:
-    """`serve` gets each connection whose other end is a task of ours, in a thread of its own."""
+    """`serve` gets each connection whose other end is a task of ours, in a thread of its own. All of them end with the
+    door, also those that a worker process would keep for its next task."""
 
     def __init__(self, place: Place, secret: str, serve: Callable[[socket.socket], None], name: str) -> None:
         self._secret = secret
@@ -63,6 +64,8 @@ class Door:
         self._name = name
         self._lock = threading.Lock()
         self._strangers: dict[socket.socket, None] = {}  # the oldest first
+        self._tasks: set[socket.socket] = set()
+        self._closed = False
         self._server = socket.create_server((place.listen, 0), family=_family(place.listen), backlog=128)
         self.port = int(self._server.getsockname()[1])
         threading.Thread(target=self._accept, name=name, daemon=True).start()
@@ -73,8 +76,14 @@ class Door:
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         with self._lock:
-            waiting = list(self._strangers)
-        for one in waiting:
+            self._closed = True
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """On everybody who is connected now."""
+        with self._lock:
+            connected = [*self._strangers, *self._tasks]
+        for one in connected:
             _hang_up(one)
 
     def _accept(self) -> None:
@@ -108,9 +117,15 @@ class Door:
             known = False  # a stranger, or a task that is gone
         with self._lock:
             self._strangers.pop(connection, None)
-        with connection:
-            if known:
-                self._serve(connection)
+            if known and not self._closed:
+                self._tasks.add(connection)
+        try:
+            with connection:
+                if connection in self._tasks:
+                    self._serve(connection)
+        finally:
+            with self._lock:
+                self._tasks.discard(connection)
 
     def _is_known(self, connection: socket.socket, seen: bytes) -> bool:
         deadline = time.monotonic() + GREETING_S

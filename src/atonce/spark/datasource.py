@@ -8,17 +8,18 @@ from collections.abc import Iterator
 
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+from pyspark.sql.types import StructType
+
+from atonce.errors import AtOnceError
+from atonce.spark.admission import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
+    limited,
 )
-from pyspark.sql.types import StructType
-
-from atonce.errors import AtOnceError
 
 __all__ = [
     "DataSource",
@@ -33,6 +34,7 @@ __all__ = [
     "StructType",
     "SupportsTriggerAvailableNow",
     "cloudpickle",
+    "limited",
     "told_in_one_sentence",
 ]
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from atonce.delivery.engine import EngineGone
 from atonce.delivery.progress import Positions
-from atonce.spark.checkpoint.manager import quick_on_a_local_disk
+from atonce.spark.callback import Callback
+from atonce.spark.checkpoint.manager import suited_to
 from atonce.spark.checkpoint.plans import Checkpoint
 from atonce.spark.planning.statefulness import default_mode, is_stateful
 from atonce.spark.task_errors import brief, in_words, of_job
+from atonce.spark.versions import drains_by_itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,17 @@ class SparkEngine:
         trigger: Mapping[str, Any],
         deliver: Callable[[Any, int], None],
     ) -> SparkQuery:
-        writer = df.writeStream.queryName(name).foreachBatch(deliver)
+        callback = Callback(deliver)
+        writer = df.writeStream.queryName(name).foreachBatch(callback)
         writer = writer.option("checkpointLocation", checkpoint).outputMode(mode or default_mode(df))
-        if trigger:
+        ends_itself = drains_by_itself(df)
+        if trigger and (ends_itself or not trigger.get("availableNow")):
             writer = writer.trigger(**trigger)
-        with quick_on_a_local_disk(self.session, checkpoint):
-            return SparkQuery(name, writer.start())
+        with suited_to(self.session, checkpoint, stateful=is_stateful(df)):
+            query = SparkQuery(name, writer.start(), callback)
+        if trigger.get("availableNow") and not ends_itself:
+            threading.Thread(target=query.drain, name=f"atonce-drain-{name}", daemon=True).start()
+        return query
 
     def stateful(self, df: Any) -> bool:
         return is_stateful(df)
@@ -69,6 +77,7 @@ class SparkQuery:
     name: str
     native: Any
     """Spark's StreamingQuery."""
+    callback: Callback = field(repr=False)
 
     def is_active(self) -> bool:
         try:
@@ -84,6 +93,12 @@ class SparkQuery:
         with contextlib.suppress(Exception):
             self.native.awaitTermination(seconds)
 
+    def drain(self) -> None:
+        """Until the source has no more to give, which knows its end; then the query ends."""
+        with contextlib.suppress(Exception):  # a query that fails says so itself
+            self.native.processAllAvailable()
+        self.stop()
+
     def stop(self) -> None:
         with contextlib.suppress(Exception):  # Spark gives up waiting after spark.sql.streaming.stopTimeout
             self.native.stop()
@@ -91,3 +106,19 @@ class SparkQuery:
     def failure(self) -> BaseException | None:
         found: BaseException | None = self.native.exception()
         return found
+
+    def close(self) -> None:
+        with _closing:
+            _ended.append(self)
+            _ended[:] = [each for each in _ended if not each._closed()]
+
+    def _closed(self) -> bool:
+        with contextlib.suppress(Exception):
+            if self.native.isActive:
+                return False  # Spark gave up waiting for its batch: closed with the next query
+        self.callback.close()
+        return True
+
+
+_closing = threading.Lock()
+_ended: list[SparkQuery] = []

@@ -19,6 +19,7 @@ from atonce.guarantee import Guarantee, SourceTraits, require
 from atonce.spark.checkpoint.plans import Checkpoint
 from atonce.spark.engine import SparkEngine
 from atonce.spark.planning.determinism import of_plan, refuse_unproven
+from atonce.spark.versions import refuse_connect
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class ForeignDelivery:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
+        refuse_connect()
         source = SourceTraits(
             name="the query's own source",
             replayable=True,
@@ -47,6 +49,7 @@ class ForeignDelivery:
     def __call__(self, df: Any, batch_id: int) -> None:
         with self._lock:
             if self._deliverer is None:
+                refuse_connect(df.sparkSession)
                 self._deliverer = self._claimed(df.sparkSession, batch_id)
         self._deliverer(df, batch_id)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from atonce.errors import UsageError
 from atonce.local.java import found_by_spark, java_here
 from atonce.local.scratch import scratch_directory
 from atonce.local.servers.cluster_secret import find_secret, given_to_the_jvm
@@ -22,6 +23,7 @@ from atonce.plugins import FORMATS, loaded
 from atonce.spark.start.class_archive import java_options as class_archive_options
 from atonce.spark.start.jvm_words import worth_telling
 from atonce.spark.start.spark_home import without_zip
+from atonce.spark.versions import has_python_sources, refuse_connect
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
@@ -112,6 +114,7 @@ def session(
     `warm`: a query will follow, so its processes start in the background, and `format("atonce")` is known only when
     `register` has returned, which a run calls. `sees_rows`: records become rows of its JVM.
     """
+    refuse_connect()
     from pyspark.sql import SparkSession
 
     running = _running()
@@ -131,7 +134,7 @@ def session(
                 "spark.authenticate.secret", "see environment"
             )
         with _without_noise(), without_zip(master), java, _no_jvm_left_behind(), given_to_the_jvm(secret):
-            running = builder.getOrCreate()
+            running = _made(builder)
         _say_it_once()
         if warm:
             threading.Thread(target=_make_ready, args=(running,), name="atonce-warm", daemon=True).start()
@@ -144,6 +147,20 @@ def session(
     return running
 
 
+def _made(builder: Any) -> Any:
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise UsageError(
+            "Spark's JVM ended before it was ready; what it said stands above. Next: `atonce doctor` looks at Java and "
+            "memory; Spark's own start script needs bash."
+        ) from None
+
+
 def _running() -> Any:
     from pyspark.sql import SparkSession
 
@@ -154,6 +171,8 @@ def _running() -> Any:
 
 def _say_it_once() -> None:
     """Of each error in a query PySpark also prints a page of JSON, Java's stack and all; the error itself is enough."""
+    if not has_python_sources():
+        return  # nor does it print that
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -264,5 +283,5 @@ def _end(folder: Path) -> None:
 
 
 def _register(spark: Any) -> None:
-    for target in FORMATS:
+    for target in FORMATS if has_python_sources() else ():
         loaded(target)(spark)

@@ -48,8 +48,8 @@ class StageRetries:
             if known.isEmpty():
                 return True
             for stage in known.get().stageIds():
-                told = tracker.getStageInfo(stage)
-                if told.isEmpty() or told.get().currentAttemptId() > 0:
+                info = tracker.getStageInfo(stage)
+                if info.isEmpty() or info.get().currentAttemptId() > 0:
                     return True
         return False
 

@@ -20,10 +20,3 @@ def job_property(name: str) -> Any:
 
     context = TaskContext.get()
     return json.loads((context.getLocalProperty(name) if context else None) or "{}")
-
-
-def arrow_schema(struct: Any) -> Any:
-    """Spark's StructType as an Arrow schema; times in UTC."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(struct, timezone="UTC")

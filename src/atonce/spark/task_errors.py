@@ -43,8 +43,8 @@ def by_name(error: BaseException) -> AtOnceError | None:
         return error
     text = str(error)
     # A traceback tells an error at the beginning of a line, and where errors led to one another, the last one counts.
-    told = sorted(_OURS.finditer(text), key=lambda each: (_begins_a_line(text, each.start()), each.start()))
-    for found in reversed(told):
+    named = sorted(_OURS.finditer(text), key=lambda each: (_begins_a_line(text, each.start()), each.start()))
+    for found in reversed(named):
         kind = _ours(found[1])
         if kind is not None:
             return _made(kind, _AFTER.split(text[found.end() :], 1)[0].strip())
@@ -58,8 +58,8 @@ def passing(error: BaseException) -> bool:
 
 def passing_words(error: BaseException) -> str:
     """The line that says so."""
-    told = next((line.strip() for line in str(error).splitlines() if _PASSING.search(line)), str(error))
-    return told[:_LINE]
+    line = next((line.strip() for line in str(error).splitlines() if _PASSING.search(line)), str(error))
+    return line[:_LINE]
 
 
 def named(error: AtOnceError) -> str:
@@ -75,8 +75,8 @@ def brief(error: BaseException) -> BaseException:
     text = f"{type(error).__module__}.{type(error).__qualname__}: {error}"
     if len(text) <= _LONG:
         return error
-    told = [line.strip()[:_LINE] for line in text.splitlines() if any(sign in line for sign in _STOPPED)]
-    return RuntimeError("\n".join([text[:_LINE], *told[:1]]))
+    reasons = [line.strip()[:_LINE] for line in text.splitlines() if any(sign in line for sign in _STOPPED)]
+    return RuntimeError("\n".join([text[:_LINE], *reasons[:1]]))
 
 
 def in_words(error: BaseException) -> str:

@@ -1,6 +1,8 @@
 """The pytest plugin: a fixture per server, started when the first test asks for it, ended with the session.
 
 def test_mine(atonce_broker, atonce_topic): …
+
+And `atonce verify` as tests: `pytest --atonce-verify orders.yaml`, or the fixture `atonce_verify`.
 """
 
 from __future__ import annotations
@@ -13,11 +15,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from atonce import testing
+from atonce.testing import verified
 
 if TYPE_CHECKING:
     from atonce.testing import ApacheKafka, Broker, PostgresServer
 
 _LONGEST_NAME = 200
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    verified.options(parser)
+
+
+@pytest.hookimpl(tryfirst=True)  # so that -k, -m and --deselect choose among these, too
+def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
+    items += verified.items(session)
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +64,9 @@ def atonce_topic(request: pytest.FixtureRequest) -> str:
     """A name for a topic that no other test uses."""
     name = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:_LONGEST_NAME].strip("-")
     return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def atonce_verify() -> verified.Verify:
+    """`atonce_verify(pipeline, faults="F3,F7")`: the verdict; a guarantee that is not kept fails the test."""
+    return verified.fixture()

@@ -24,6 +24,8 @@ class Options(TypedDict, total=False):
     records: int
     records_file: Path | None
     sample: int
+    large_records: int
+    pairs: int | None
     partitions: int
     identify: str
     servers: str | None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from atonce.guarantee import Guarantee
+from atonce.verify.audit.points import Coverage, Point
 from atonce.verify.checks.allowed import BITES, Anomaly, strongest
 from atonce.verify.checks.findings import Finding
 from atonce.verify.wire.history import Mark
@@ -19,6 +20,9 @@ class State(StrEnum):
     NOT_EXERCISED = "not exercised"  # the fault never struck: says nothing
     NOT_APPLICABLE = "not applicable"
     OBSERVED = "observed"  # no level was declared: reported, not judged
+
+
+RAN = frozenset({State.KEPT, State.REFUSED, State.BROKEN, State.OBSERVED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,10 @@ class Result:
     notes: tuple[str, ...] = ()
     began_at: float = 0.0
     marks: tuple[Mark, ...] = ()
+    records: int = 0
+    """Of its input."""
+    points: tuple[Point, ...] = ()
+    """What it struck."""
 
     @property
     def name(self) -> str:
@@ -51,7 +59,7 @@ class Result:
 
     @property
     def ran(self) -> bool:
-        return self.state in (State.KEPT, State.REFUSED, State.BROKEN, State.OBSERVED)
+        return self.state in RAN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +82,13 @@ class Verdict:
     """Faults that were asked for by number."""
     final_only: bool = False
     """Only the last value of each key is judged, so an update that comes twice cannot show."""
+    fed: tuple[str, ...] = ()
+    """What makes its input hard to take."""
+    not_fed: Mapping[str, str] = field(default_factory=dict)
+    """What its input did not have, and why."""
+    coverage: Coverage = field(default_factory=Coverage)
+    trouble: str = ""
+    """What went wrong with the subject although there was no fault: nothing is proven then."""
     replay: str = ""
     """The command line, with {fault}, {seed} and, of a matrix, {level} to be filled in."""
 
@@ -88,6 +103,26 @@ class Verdict:
     @property
     def ran(self) -> Sequence[Result]:
         return [result for result in self.results if result.ran]
+
+    @property
+    def faulted(self) -> Sequence[Result]:
+        """The runs with a fault that struck."""
+        return [result for result in self.ran if result.fault != "clean"]
+
+    @property
+    def not_exercised(self) -> Sequence[Result]:
+        return [result for result in self.results if result.state is State.NOT_EXERCISED]
+
+    @property
+    def word(self) -> str:
+        """The verdict: observed, broken, could not run, kept in part, kept."""
+        if self.level is None:
+            return "observed"
+        if self.broken:
+            return "broken"
+        if self.trouble or self.never_fired or not self.faulted:
+            return "could not run"
+        return "kept in part" if self.not_exercised else "kept"
 
     @property
     def never_fired(self) -> Sequence[Result]:
@@ -115,6 +150,6 @@ class Verdict:
     def exit_code(self, strict: bool = False) -> int:
         if self.broken or (strict and self.too_weak):
             return 1
-        if self.never_fired or not self.ran:
+        if self.never_fired or not self.ran or self.trouble or (strict and self.not_exercised):
             return 2
         return 0

@@ -15,18 +15,29 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atonce.connectors.contract import EmptiedTable, HasScratchCopy, SampledSource, ScratchServer, ServerKind, Topic
+from atonce.connectors.contract import (
+    EmptiedTable,
+    Feature,
+    HasScratchCopy,
+    SampledSource,
+    ScratchServer,
+    ServerKind,
+    Topic,
+)
+from atonce.delivery.progress import SMALL_BATCH_ROWS
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import Guarantee
 from atonce.local.scratch import scratch_directory
+from atonce.verify.audit.command_output import PrintedRows, ran
+from atonce.verify.audit.points import covered
 from atonce.verify.ground.addresses import table_at
-from atonce.verify.ground.harness import Apache, Embedded, External, Harness, Held
+from atonce.verify.ground.harness import Apache, Embedded, EmbeddedV1, External, Harness, Held
 from atonce.verify.ground.servers import opened, servers_for
-from atonce.verify.ground.workload import Workload, from_lines, generated, sampled
+from atonce.verify.ground.workload import Recipe, Workload, from_lines, generated, sampled, spread
 from atonce.verify.results import Result, Verdict
 from atonce.verify.runner import Stage
 from atonce.verify.scene import Limits
-from atonce.verify.select import chosen
+from atonce.verify.select import chosen, chosen_large, pairs_among
 from atonce.verify.subject.command import CommandSubject, OutputTable
 from atonce.verify.subject.pipeline import PipelineSubject
 from atonce.verify.subject.process import LAUNCHER
@@ -37,6 +48,18 @@ from atonce.verify.wire.proxy import Proxy
 if TYPE_CHECKING:
     from atonce.pipeline import Pipeline
 
+INPUT_AGE_S = 3600
+"""So old is the input: records that keep their time are told from those that got the time of sending."""
+BATCHES = 3
+"""Into so many a pipeline is made to cut what is there at its start."""
+BESIDES = 16
+"""Offsets that hold none of the records: of aborted transactions and of markers."""
+LARGE_RECORDS = SMALL_BATCH_ROWS + 4_000
+"""One batch of them takes the way of large ones: several tasks, shuffle, spool, leases, tally."""
+LARGE_RECORDS_OF_COMMANDS = 2_000
+LARGE_PARTITIONS, LARGE_TAIL = 3, 200
+LARGE_BATCH = "a large batch"
+
 Tell = Callable[[str, Result | None], None]
 
 
@@ -45,16 +68,20 @@ class Options:
     """What `atonce verify` can be told."""
 
     faults: str = "default"
+    pairs: int | None = None
+    """How many runs have two faults at once; None: some with `all`, else none."""
     seed: int | None = None
     records: int = 120
     """How many numbered records are made, when none are given."""
     records_file: Path | None = None
     sample: int = 0
+    large_records: int = 0
+    """How many records a large batch has; 0: as many as make every path of the data plane run."""
     partitions: int = 2
     identify: str = "whole"
     servers: str | None = None
     broker: str = "embedded"
-    """embedded or apache: which one verify starts itself."""
+    """embedded, embedded-v1 (transaction protocol 1) or apache: which one verify starts itself."""
     nodes: int = 1
     allow_external: bool = False
     master: str | None = None
@@ -89,17 +116,28 @@ def harness_for(options: Options) -> Harness:
         return External(options.servers)
     if options.broker == "apache" or options.nodes == 3:
         return Apache(options.nodes)
+    if options.broker == "embedded-v1":
+        return EmbeddedV1()
     if options.broker != "embedded":
-        raise UsageError(f"--broker {options.broker!r} is not one of: embedded, apache")
+        raise UsageError(f"--broker {options.broker!r} is not one of: embedded, embedded-v1, apache")
     return Embedded()
 
 
-def _workload(options: Options, seed: int, real: Topic | None) -> Workload:
+def _recipe(options: Options, seed: int, real: Topic | None, at_ms: int) -> Recipe:
     """`real`: where `--sample` reads, and only reads."""
+    if options.records_file is None and not options.sample:
+        return lambda features: generated(seed, options.records, options.partitions, options.tail, features, at_ms)
+    given = _given(options, real, at_ms)
+    return lambda features: spread(given, features)
+
+
+def _large_recipe(options: Options, seed: int, at_ms: int, count: int) -> Recipe:
+    return lambda features: generated(seed, count, LARGE_PARTITIONS, LARGE_TAIL, features, at_ms)
+
+
+def _given(options: Options, real: Topic | None, at_ms: int) -> Workload:
     if options.records_file is not None:
-        return from_lines(options.records_file, options.partitions, options.tail)
-    if not options.sample:
-        return generated(seed, options.records, options.partitions, options.tail)
+        return from_lines(options.records_file, options.partitions, options.tail, at_ms)
     if real is None or real.servers is None or not options.allow_external:
         missing = "--allow-external" if real and real.servers else "--servers and, for a command, --input"
         raise UsageError(
@@ -108,21 +146,33 @@ def _workload(options: Options, seed: int, real: Topic | None) -> Workload:
         )
     cluster = Cluster(real.servers)
     try:
-        return sampled(cluster, real.name, options.sample, options.partitions, options.tail)
+        return sampled(cluster, real.name, options.sample, options.partitions, options.tail, at_ms)
     except OSError as error:
         raise UnreachableError(f"no sample of topic {real.name} could be read from {real.servers}: {error}") from error
     finally:
         cluster.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Ground:
+    harness: Harness
+    proxy: Proxy
+    recipe: Recipe
+    scratch: Path
+    seed: int
+    at_ms: int
+
+
 @contextlib.contextmanager
-def _ground(options: Options, real: Topic | None) -> Iterator[tuple[Harness, Proxy, Workload, Path, int]]:
+def _ground(options: Options, real: Topic | None) -> Iterator[Ground]:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1, 1_000_000)
-    workload = _workload(options, seed, real)  # what is wrong with it is told before anything starts
+    at_ms = int((time.time() - INPUT_AGE_S) * 1000)
+    recipe = _recipe(options, seed, real, at_ms)
+    recipe(frozenset())  # what is wrong with it is told before anything starts
     scratch = scratch_directory("verify")
     try:
         with Held(harness_for(options)) as harness, Proxy(harness.servers) as proxy:
-            yield harness, proxy, workload, scratch, seed
+            yield Ground(harness, proxy, recipe, scratch, seed, at_ms)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -135,9 +185,13 @@ def verify_command(
     input_topic: str | None = None,
     output_topic: str | None = None,
     output_table: str | None = None,
+    output_command: str | None = None,
+    empty_command: str | None = None,
 ) -> Verdict:
-    """Any command that reads one topic and writes another, or a table."""
+    """Any command that reads one topic and writes another, a table, or whatever `output_command` prints."""
     chosen(options.faults)  # a wrong word is told before anything starts
+    if output_command is not None:
+        _require_fresh_output(command, output_command, empty_command)
     table = table_at(output_table) if output_table else None
     on_copy = "{url}" in command and isinstance(table, HasScratchCopy)
     if table is not None and not options.allow_external:
@@ -151,21 +205,23 @@ def verify_command(
             + " Next: add --allow-external to agree."
         )
     real = Topic(input_topic, options.servers) if input_topic else None
-    with _ground(options, real) as (harness, proxy, workload, scratch, seed), contextlib.ExitStack() as stack:
+    with _ground(options, real) as on, contextlib.ExitStack() as stack:
         written = _output_table(table, (output_table or "").rpartition("#")[0], on_copy) if table else None
         if written is not None and written.server is not None:
             stack.callback(written.server.close)
-        subject = CommandSubject(command, expect, scratch, written)
-        fixed = _fixed_topics(
-            subject, harness, input_topic, output_topic or (f"{input_topic}-unused" if table else None)
-        )
+        if output_command is not None:
+            written = _printed(output_command, empty_command, lambda words: subject.filled(words))
+        subject = CommandSubject(command, expect, on.scratch, written)
+        unused = f"{input_topic}-unused" if written is not None else None
+        fixed = _fixed_topics(subject, on.harness, input_topic, output_topic or unused)
         stage = Stage(
             subject=subject,
-            harness=harness,
-            proxy=proxy,
-            workload=workload,
-            scratch=scratch,
-            seed=seed,
+            harness=on.harness,
+            proxy=on.proxy,
+            recipe=on.recipe,
+            scratch=on.scratch,
+            seed=on.seed,
+            at_ms=on.at_ms,
             identify=options.identify,
             final_only=options.stateful,
             one_to_one=options.one_to_one,
@@ -173,7 +229,24 @@ def verify_command(
             limits=options.limits,
             tell=options.tell,
         )
-        return _run(stage, options, command, table.title if table else f"topic {output_topic or ''}".strip())
+        title = written.written.title if written is not None else f"topic {output_topic or ''}".strip()
+        return _run(stage, options, command, title)
+
+
+def _require_fresh_output(command: str, output_command: str, empty_command: str | None) -> None:
+    if empty_command is None and not all("{output}" in words for words in (command, output_command)):
+        raise UsageError(
+            "every run must begin with an empty output: put {output} into --app and --output-command, and each run "
+            "gets a name of its own; or give --empty-command, which empties it."
+        )
+
+
+def _printed(output_command: str, empty_command: str | None, filled: Callable[[str], str]) -> OutputTable:
+    def emptied() -> None:
+        if empty_command is not None:
+            ran(filled(empty_command), "--empty-command")
+
+    return OutputTable(name="", url="", written=PrintedRows(output_command, filled), emptied=emptied)
 
 
 def _output_table(table: EmptiedTable, url: str, on_copy: bool) -> OutputTable:
@@ -217,13 +290,13 @@ def verify_levels(pipeline: Pipeline, options: Options, levels: list[Guarantee])
     real = pipeline.source.real_input() if isinstance(pipeline.source, SampledSource) else None
     if real is not None and options.servers:
         real = replace(real, servers=options.servers)
-    with _ground(options, real) as (harness, proxy, workload, scratch, seed), contextlib.ExitStack() as stack:
+    with _ground(options, real) as on, contextlib.ExitStack() as stack:
         servers = servers_for(pipeline.source, pipeline.sink, lambda kind: _started(kind, options, stack))
         subject = PipelineSubject(
             pipeline,
             levels[0],
-            scratch,
-            records_per_batch=max(1, len(workload.head) // 3),
+            on.scratch,
+            records_per_batch=1,
             servers=servers,
             stateful=options.stateful,
             launcher=options.launcher,
@@ -231,13 +304,15 @@ def verify_levels(pipeline: Pipeline, options: Options, levels: list[Guarantee])
         stack.callback(subject.close)
         for level in levels:
             subject.with_level(level)
+            subject.batches_of(-(-(len(on.recipe(frozenset()).head) + BESIDES) // BATCHES))
             stage = Stage(
                 subject=subject,
-                harness=harness,
-                proxy=proxy,
-                workload=workload,
-                scratch=scratch / level.value,
-                seed=seed,
+                harness=on.harness,
+                proxy=on.proxy,
+                recipe=on.recipe,
+                scratch=on.scratch / level.value,
+                seed=on.seed,
+                at_ms=on.at_ms,
                 identify=options.identify,
                 final_only=options.stateful,
                 limits=options.limits,
@@ -255,10 +330,24 @@ def _started(kind: ServerKind, options: Options, stack: contextlib.ExitStack) ->
 
 def _run(stage: Stage, options: Options, identity: str, output: str) -> Verdict:
     began = time.time()
-    variants, asked = chosen(options.faults, spark=not stage.subject.endless)
+    spark = not stage.subject.endless
+    variants, asked = chosen(options.faults, spark=spark)
     try:
         results = [stage.clean()]
+        variants += pairs_among(variants, options.faults, options.pairs, stage.seed, lambda v: not stage.applies(v))
         results += [stage.run(variant) for variant in variants]
+        not_fed = {feature.value: why for feature, why in stage.not_fed.items()}
+        fed, trouble = stage.workload.features, stage.trouble
+        big = _enlarged(stage, options, spark=spark)
+        if isinstance(big, str):
+            not_fed |= {LARGE_BATCH: big} if big else {}
+        else:
+            results.append(big.clean_or_stuck())
+            fed |= big.workload.features
+            trouble = trouble or big.trouble
+            not_fed = {name: why for name, why in not_fed.items() if name not in fed}
+            if big.oracle is not None:
+                results += [big.run(variant) for variant in chosen_large(options.faults, spark=spark)]
     finally:
         stage.close()
     return Verdict(
@@ -271,12 +360,27 @@ def _run(stage: Stage, options: Options, identity: str, output: str) -> Verdict:
         results=tuple(results),
         duration_s=time.time() - began,
         oracle=stage.checked,
+        fed=tuple(feature.value for feature in Feature if feature in fed),
+        not_fed=not_fed,
+        coverage=covered(stage.there, [result.points for result in results if result.ran]),
+        trouble=trouble,
         fingerprint=hashlib.sha256(identity.encode()).hexdigest()[:16],
         versions=versions(),
         asked=asked,
         final_only=bool(stage.final_only),
         replay=options.replay,
     )
+
+
+def _enlarged(stage: Stage, options: Options, *, spark: bool) -> Stage | str:
+    """The stage of the large runs, or why there are none; nothing is said where none were asked for."""
+    if not chosen_large(options.faults, spark=spark):
+        return ""
+    if not stage.workload.generated:
+        return "the records are yours"
+    count = options.large_records or (LARGE_RECORDS if spark else LARGE_RECORDS_OF_COMMANDS)
+    recipe = _large_recipe(options, stage.seed, stage.at_ms, count)
+    return stage.enlarged(recipe, count + BESIDES)
 
 
 def versions() -> dict[str, str]:

@@ -257,7 +257,7 @@ def test_a_late_grant_begins_no_transaction(scene: Scene, driver: EpochPerBatch)
 
 
 def test_every_attempt_has_an_epoch_of_its_own_also_one_that_wrote_nothing(scene: Scene, driver: EpochPerBatch) -> None:
-    """Its number names the round of the lease: a task that is left over must not be granted anything in the next."""
+    """Its number names the attempt to the lease: a task that is left over must not be granted anything in the next."""
     seen = {driver.epoch}
     for _ in range(3):
         driver.ready()

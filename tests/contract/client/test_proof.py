@@ -41,7 +41,7 @@ def send(cluster: Cluster, topic: str, parts: list[Any], **options: Any) -> None
 
 def read(cluster: Cluster, topic: str, start: int, end: int, **options: Any) -> tuple[list[int], Account]:
     accounts: list[Account] = []
-    batches = fetch_all(cluster, [(topic, 0, start, end)], told=accounts.append, **options)
+    batches = fetch_all(cluster, [(topic, 0, start, end)], report=accounts.append, **options)
     found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
     (account,) = accounts
     return found, account
@@ -150,7 +150,7 @@ def test_a_gap_at_the_very_end_is_proved_by_the_leader(gap_at_the_end: tuple[Clu
     assert (account.missing, account.epoch) == (100 - start, -1)
     wanted = Wanted(gap_at_the_end[1], 0, start, 100, epoch=0)
     accounts: list[Account] = []
-    assert list(fetch_all(gap_at_the_end[0], [wanted], told=accounts.append)) == []
+    assert list(fetch_all(gap_at_the_end[0], [wanted], report=accounts.append)) == []
     assert accounts[0].epoch == 0, "the leader says that the gap belongs to the epoch before it"
 
 

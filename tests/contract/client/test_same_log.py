@@ -38,7 +38,7 @@ def send(cluster: Cluster, topic: str, numbers: range) -> None:
 
 def read(cluster: Cluster, wanted: Wanted, **options: bool) -> tuple[list[str], Account]:
     accounts: list[Account] = []
-    batches = fetch_all(cluster, [wanted], told=accounts.append, **options)  # type: ignore[arg-type]
+    batches = fetch_all(cluster, [wanted], report=accounts.append, **options)  # type: ignore[arg-type]
     found = [value.decode() for batch in batches for value in batch.column("value").to_pylist()]
     return found, accounts[0]
 
@@ -152,6 +152,20 @@ def test_a_log_that_ends_before_what_was_read_is_refused(scratch: Path, monkeypa
             for epoch in (account.epoch, -1):
                 with pytest.raises(DataLossError, match=rf"{topic}/0: .*offset.* (50|49)"):
                     read(cluster, Wanted(topic, 0, 100, 120, None, epoch))
+
+
+def test_a_log_that_ends_within_a_range_is_refused_with_both_ends(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a cut that took records which were planned and not read: the position before them is still there."""
+    monkeypatch.setattr(reader, "CUT_BELIEVED_MS", 300)
+    topic = fresh_topic(cluster.servers)
+    send(cluster, topic, range(10))
+    for start in (5, 10):
+        with pytest.raises(DataLossError, match=rf"{topic}/0: offsets 10 to 19 are wanted, but only 0 to 9 are there"):
+            read(cluster, Wanted(topic, 0, start, 20))
+    found, account = read(cluster, Wanted(topic, 0, 5, 20), fail_on_data_loss=False)
+    assert (found, account.gone) == ([f"v{n}" for n in range(5, 10)], 10)
 
 
 @pytest.fixture(scope="module")

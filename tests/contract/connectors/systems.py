@@ -116,6 +116,36 @@ class DeltaSystem:
         return sorted(DeltaTable(path).to_pyarrow_table().column("id").to_pylist())
 
 
+@dataclass(frozen=True, slots=True)
+class IcebergSystem:
+    folder: Path
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        uri = f"sqlite:///{self.folder}/catalog.db"
+        return {"type": "sql", "uri": uri, "warehouse": f"file://{self.folder}/warehouse"}
+
+    def sink(self, name: str, **options: Any) -> Any:
+        return atonce.Iceberg(f"shop.{name}", self.catalog, **options)
+
+    def rows(self, df: Any) -> Any:
+        return df.selectExpr("id", "concat('body ', id) AS value")
+
+    def table(self, name: str) -> Any:
+        """By the library alone, as somebody else would."""
+        from pyiceberg.catalog import load_catalog
+
+        return load_catalog("default", **self.catalog).load_table(f"shop.{name}")
+
+    def read(self, name: str) -> list[dict[str, Any]]:
+        from atonce.connectors.lake.iceberg.verified import IcebergRows
+
+        return [dict(row) for row in IcebergRows(self.folder / "catalog.db", f"shop.{name}").rows()]
+
+    def ids(self, name: str) -> list[int]:
+        return sorted(row["id"] for row in self.read(name))
+
+
 SYSTEMS: dict[str, Callable[[pytest.FixtureRequest], System]] = {
     "kafka": lambda request: KafkaSystem(request.getfixturevalue("embedded")),
     "kafka-protocol-1": lambda request: KafkaSystem(request.getfixturevalue("embedded_v1")),
@@ -126,6 +156,7 @@ SYSTEMS: dict[str, Callable[[pytest.FixtureRequest], System]] = {
     "sqlite": lambda request: SqliteSystem(request.getfixturevalue("scratch") / "out.db"),
     "duckdb": lambda request: DuckSystem(request.getfixturevalue("scratch") / "out.duckdb"),
     "delta": lambda request: DeltaSystem(request.getfixturevalue("scratch")),
+    "iceberg": lambda request: IcebergSystem(request.getfixturevalue("scratch")),
 }
 
 

@@ -104,6 +104,26 @@ def test_without_a_fault_every_level_delivers_each_row_once(
     assert recorded(system, name, ten) == 1
 
 
+def test_a_look_at_the_ledger_makes_nothing_and_fences_nobody(
+    system: System, name: str, ten: Callable[[int], Any]
+) -> None:
+    who, spark = identity(name), ten(0).sparkSession
+    looking = system.sink(name).open(identity(name), spark)
+    owner = system.sink(name).open(who, spark)
+    try:
+        assert looking.peek() is None
+        assert owner.claim() is None, "whoever looks has left no claim"
+        owner.output_and_progress(batch(ten(0), 0), progress(who, 0))
+        found = looking.peek()
+        assert found is not None and (found.instance, found.batch_id) == (who.instance, 0)
+        owner.output_and_progress(batch(ten(1), 1), progress(who, 1))
+        owner.settle()
+    finally:
+        looking.close()
+        owner.close()
+    assert system.ids(name) == list(range(20))
+
+
 @pytest.mark.parametrize("moment", ["output-done", "committing"])
 def test_crash_before_the_commit_leaves_neither_rows_nor_progress(
     system: System, name: str, ten: Callable[[int], Any], moment: str

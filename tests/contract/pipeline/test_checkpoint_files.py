@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from atonce.spark.checkpoint.files import on_local_disk
-from atonce.spark.checkpoint.manager import SETTING, quick_on_a_local_disk
+from atonce.spark.checkpoint.manager import SETTING, suited_to
 
 HDFS = "hdfs://name-node.invalid:8020"
 
@@ -32,7 +32,7 @@ def test_only_a_checkpoint_on_a_local_disk_is_written_by_plain_renames(spark: An
     if place == "chosen by the user":
         spark.conf.set(SETTING, user)
     try:
-        with quick_on_a_local_disk(spark, f"{HDFS}/orders" if place == "elsewhere" else str(scratch)):
+        with suited_to(spark, f"{HDFS}/orders" if place == "elsewhere" else str(scratch), stateful=False):
             rate = spark.readStream.format("rate").load().writeStream.foreachBatch(lambda *_: None)
             query = rate.option("checkpointLocation", str(scratch / "checkpoint")).start()
         try:

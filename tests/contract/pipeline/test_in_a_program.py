@@ -125,6 +125,28 @@ def test_a_refused_run_leaves_no_database_file_and_no_row_in_its_ledger(
         assert [name for (name,) in db.execute("SELECT name FROM sqlite_master")] == ["orders"]
 
 
+@pytest.mark.parametrize("kind", ["duckdb", "delta", "iceberg"])
+def test_a_refused_run_leaves_no_file_and_no_table_of_files_behind(
+    embedded: str, scratch: Path, spark: Any, kind: str
+) -> None:
+    """Columns are compared before DuckDB, which makes its file by looking at it, or a table's log is touched."""
+    place = scratch / "shop"
+    sinks = {
+        "duckdb": atonce.DuckDB(place, table="orders", mode="upsert", key="no_such_column"),
+        "delta": atonce.Delta(place, partition_by="no_such_column"),
+        "iceberg": atonce.Iceberg(
+            "shop.orders",
+            {"type": "sql", "uri": f"sqlite:///{place}.db", "warehouse": str(place)},
+            partition_by="day(no_such_column)",
+        ),
+    }
+    pipeline = replace(made(embedded, scratch), transforms=("SELECT key, CAST(value AS STRING) AS value FROM input",))
+    with pytest.raises(UsageError, match="no_such_column"):
+        replace(pipeline, sink=sinks[kind]).run(available_now=True)
+    assert not list(scratch.glob("shop*"))
+    assert not (scratch / pipeline.name).exists(), "nor a checkpoint"
+
+
 def test_a_session_of_ours_takes_settings_and_refuses_what_is_none(spark: Any) -> None:
     assert atonce.session(**{"spark.sql.shuffle.partitions": 3}).conf.get("spark.sql.shuffle.partitions") == "3"
     with pytest.raises(UsageError, match=r"'memory', which is no setting of Spark's"):

@@ -293,7 +293,8 @@ def test_undeliverable_row_goes_to_the_dead_letter_topic_with_the_rest_of_its_ba
     pipeline = copy(transform=grown, on_error="dead-letter", dead_letter=dead)
     pipeline.run(available_now=True)
     assert delivered(pipeline, embedded) == sorted(set(expected(60)) - {"value 31"})
-    assert [key for key, _ in consume(embedded, dead)] == ["31"]
+    name = f"{pipeline.name}/{pipeline.name}-out/{pipeline.name}/1/10/0"
+    assert consume(embedded, dead) == [(name, "value 31")], "with the original value, which fits"
 
 
 def test_topics_by_column_are_created_with_the_partitions_of_the_input(

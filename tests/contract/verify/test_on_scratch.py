@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 import atonce
-from atonce.connectors.contract import Feed, FolderSink, Topic, VerifiedSink, VerifiedSource, Written
+from atonce.connectors.contract import Feed, FolderSink, InputRecord, Topic, VerifiedSink, VerifiedSource, Written
 from atonce.delivery.abilities import as_source
 from atonce.delivery.format import from_text, to_text
 from atonce.guarantee import SinkTraits
@@ -26,7 +27,9 @@ from atonce.verify.audit.readers import CommittedReader
 from atonce.verify.ground.feeds import TopicFeed
 from atonce.verify.ground.servers import opened, servers_for
 from atonce.verify.ground.workload import MARK, Workload, generated
+from atonce.verify.session import Options, verify_pipeline
 from atonce.verify.subject.contract import Names
+from atonce.verify.subject.process import SubjectFailed
 from atonce.verify.subject.rewritten import feed_of, grounds, read_back, rewritten
 from atonce.verify.wire.cluster import Cluster
 
@@ -108,6 +111,7 @@ SINKS: dict[str, Any] = {
     "sqlite": atonce.SQLite("/nowhere/out.db", table="orders"),
     "duckdb": atonce.DuckDB("/nowhere/out.duckdb", table="orders"),
     "delta": atonce.Delta("/nowhere/orders"),
+    "iceberg": atonce.Iceberg("shop.orders", {"type": "rest", "uri": "http://nowhere.invalid"}),
     "a folder of the user's": Folder("/nowhere"),
 }
 
@@ -204,3 +208,25 @@ def test_what_a_sink_on_scratch_was_given_is_read_back(name: str, verifier: Scra
     moved, values = verifier.deliver(pipeline)
     assert type(moved.sink) is type(sink)
     assert numbers(values) == [record.number for record in verifier.workload.all]
+
+
+def test_a_column_of_nulls_alone_keeps_its_type(spark: Any) -> None:
+    """`--records` with values alone: no key is there from which Spark could tell what keys are."""
+    records = [InputRecord(number, 0, None, b"v", timestamp_ms=1_700_000_000_123) for number in range(3)]
+    source = atonce.Kafka("in", headers=True)
+    schema = StructType.fromDDL(
+        "key binary, value binary, timestamp timestamp, headers array<struct<key: string, value: binary>>"
+    )
+    static = source.static(spark, schema, records)
+    assert static.schema.simpleString() == schema.simpleString()
+    assert [(row.key, bytes(row.value), row.timestamp.microsecond) for row in static.collect()] == [
+        (None, b"v", 123000)
+    ] * 3
+
+
+def test_a_subject_whose_spark_does_not_start_could_not_run() -> None:
+    """Exit code 2, and not the 1 that means broken."""
+    pipeline = atonce.Pipeline("p").read(atonce.Kafka("in")).transform(TEXT).write(atonce.SQLite("out.db", table="t"))
+    with pytest.raises(SubjectFailed, match="did not start") as failed:
+        verify_pipeline(pipeline, Options(launcher=("/bin/false",)))
+    assert failed.value.exit_code == 2

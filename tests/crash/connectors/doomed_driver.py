@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -17,11 +18,12 @@ def main(kind: str, where: str, table: str, moment: str, master: str) -> None:
     from atonce.connectors.sql import rows_in as sql_intake
     from atonce.spark.session import session
     from tests.contract.connectors.sql.database import Database, batch, identity, progress
-    from tests.contract.connectors.systems import DeltaSystem
+    from tests.contract.connectors.systems import DeltaSystem, IcebergSystem
 
     spark = session(master=master)
     who = identity(table)
-    place: Any = DeltaSystem(Path(where)) if kind == "delta" else Database(kind=kind, where=where)
+    lakes = {"delta": DeltaSystem, "iceberg": IcebergSystem}
+    place: Any = lakes[kind](Path(where)) if kind in lakes else Database(kind=kind, where=where)
     sink = place.sink(table).open(who, spark)
     sink.claim()
     sink.output_and_progress(batch(spark.range(0, 10, 1, 2).selectExpr("id", "'x' AS body"), 0), progress(who, 0))
@@ -31,15 +33,16 @@ def main(kind: str, where: str, table: str, moment: str, master: str) -> None:
             die()
 
     if moment == "sent":
-        from atonce.connectors.lake.delta import table as delta_table
-
-        send = delta_table.send
+        step: Any = importlib.import_module(
+            "atonce.connectors.lake." + ("delta.table" if kind == "delta" else "iceberg.commit")
+        )
+        send = step.send
 
         def send_then_die(*given: Any) -> None:
             send(*given)
             die()
 
-        delta_table.send = send_then_die
+        step.send = send_then_die
     if moment == "rows-arriving":
         put = sql_intake.Intake._put
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.contract.connectors.sql.database import Database, batch, duckdb_at, identity, progress, sqlite_at
-from tests.contract.connectors.systems import DeltaSystem
+from tests.contract.connectors.systems import DeltaSystem, IcebergSystem
 
 SCRIPT = Path(__file__).with_name("doomed_driver.py")
 ROOT = Path(__file__).parents[3]
@@ -35,6 +35,11 @@ MOMENTS = [
     pytest.param("delta", "committing", False),
     pytest.param("delta", "sent", True, marks=SOAK),
     pytest.param("delta", "committed", True, marks=SOAK),
+    pytest.param("iceberg", "output-done", False, marks=SOAK),
+    pytest.param("iceberg", "progress-done", False, marks=SOAK),
+    pytest.param("iceberg", "committing", False, marks=SOAK),
+    pytest.param("iceberg", "sent", True),
+    pytest.param("iceberg", "committed", True, marks=SOAK),
 ]
 
 
@@ -45,8 +50,9 @@ def test_killed_driver_leaves_both_writes_or_neither(
     table = f"t_{uuid.uuid4().hex[:12]}"
     files = {"sqlite": sqlite_at, "duckdb": duckdb_at}
     database: Any
-    if kind == "delta":
-        where, database = str(scratch), DeltaSystem(scratch)
+    lakes = {"delta": DeltaSystem, "iceberg": IcebergSystem}
+    if kind in lakes:
+        where, database = str(scratch), lakes[kind](scratch)
     else:
         server = (
             Database(kind="postgres", where=request.getfixturevalue("postgres_url")) if kind == "postgres" else None

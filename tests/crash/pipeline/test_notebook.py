@@ -20,7 +20,7 @@ from atonce.client.operate.admin import create_topic
 from tests.contract.pipeline.parts import consume, produce
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
-PACKAGES = ("ipykernel==7.*", "jupyter_client==8.*")
+PACKAGES = Path(__file__).parents[2] / "requirements-soak.txt"
 CELL = """
 import atonce
 pipeline = (
@@ -37,8 +37,8 @@ started = pipeline.start()
 def jupyter() -> Iterator[Path]:
     """Where Jupyter's kernel and client are; from the package index where they are not installed."""
     with tempfile.TemporaryDirectory(prefix="atonce-jupyter-") as folder:
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, *PACKAGES]
-        subprocess.run(command, check=True, timeout=300)
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+        subprocess.run([*command, "--target", folder, "-r", str(PACKAGES)], check=True, timeout=300)
         sys.path.append(folder)
         try:
             yield Path(folder)

@@ -107,3 +107,42 @@ def test_the_transactional_example_keeps_effectively_once_under_all_faults(broke
     faults = ",".join(v.title for v in chosen("all")[0] if v.fault.name != "F30")
     verdict = verified("transactional.py", Guarantee.EFFECTIVELY_ONCE, faults, broker=broker)
     assert not verdict.broken, told(verdict)
+
+
+TO_A_FILE = """
+import json, sys
+from confluent_kafka import Consumer
+servers, source, group, path = sys.argv[1:5]
+consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest",
+                     "enable.auto.commit": False, "session.timeout.ms": 6000})
+consumer.subscribe([source])
+while True:
+    batch = [message for message in consumer.consume(20, timeout=0.3) if not message.error()]
+    if batch:
+        with open(path, "a") as file:
+            for message in batch:
+                row = {"id": json.loads(message.value())["id"], "offset": message.offset()}
+                file.write(json.dumps(row) + "\\n")
+        consumer.commit(asynchronous=False)
+"""
+
+
+@pytest.mark.timeout(280)
+def test_an_output_that_only_its_own_command_can_read_is_audited_and_what_the_program_cannot_take_is_named(
+    tmp_path: Path,
+) -> None:
+    """It parses JSON, so that nulls and what is no text end it: the clean run finds that out."""
+    program = tmp_path / "to_a_file.py"
+    program.write_text(TO_A_FILE)
+    words = f"{shlex.quote(sys.executable)} {program} {{servers}} {{input}} {{group}} {tmp_path}/{{output}}"
+    verdict = verify_command(
+        words,
+        Options(faults="F7/written-not-committed", seed=7, records=60),
+        expect=Guarantee.AT_LEAST_ONCE,
+        output_command=f"cat {tmp_path}/{{output}} 2>/dev/null || true",
+    )
+    assert verdict.exit_code(strict=True) == 0, told(verdict)
+    assert verdict.found == {Anomaly.DUPLICATE}, told(verdict)
+    refused = {name for name, why in verdict.not_fed.items() if "does not take" in why}
+    assert refused == {"empty values", "null values (tombstones)", "bytes that are no UTF-8"}
+    assert "null keys" in verdict.fed

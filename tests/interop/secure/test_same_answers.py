@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from atonce.broker.messages import build
@@ -160,6 +161,11 @@ def test_credentials_of_users(both: Both) -> None:
         admin.note("describe", 50, 0, users=[{"name": "bob"}, {"name": "nobody"}])
         admin.note("describe twice", 50, 0, users=[{"name": "bob"}, {"name": "bob"}])
         admin.note("delete", 51, 0, deletions=[{"name": "bob", "mechanism": 1}])
+        # Apache Kafka answers a moment before it has forgotten him.
+        eventually(
+            lambda: admin.call(50, 0, users=[{"name": "bob"}]).results[0].error_code,
+            lambda error: error is ErrorCode.resource_not_found,
+        )
         admin.note("describe again", 50, 0, users=[{"name": "bob"}])
         alice.log_in()
         alice.note("set by a user", 51, 0, upsertions=[good])

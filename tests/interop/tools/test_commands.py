@@ -90,6 +90,60 @@ def test_what_produce_writes_consume_prints(atonce: Commands, topic: str) -> Non
     assert record["topic"] == topic and record["offset"] == 0 and record["key"].startswith("k")
 
 
+def test_headers_tombstones_partition_and_time_are_written_and_read_back(atonce: Commands, topic: str) -> None:
+    words = ["--key-separator", ":", "--null", "NULL", "--header", "by=me", "--header", "n=1=2"]
+    words += ["--partition", "2", "--timestamp", "2026-01-31T12:00:00Z"]
+    assert atonce("produce", topic, *words, given=b"a:one\nb:NULL\n").code == 0
+    records = [json.loads(line) for line in atonce("consume", topic, "--json").output.splitlines()]
+    headers = [{"key": "by", "value": "me"}, {"key": "n", "value": "1=2"}]
+    common = {"topic": topic, "partition": 2, "timestamp": "2026-01-31T12:00:00.000+00:00", "headers": headers}
+    assert records == [
+        {**common, "offset": 0, "key": "a", "value": "one"},
+        {**common, "offset": 1, "key": "b", "value": None},
+    ]
+
+
+def test_what_consume_prints_as_json_produce_takes_and_the_keys_are_always_there(atonce: Commands, topic: str) -> None:
+    atonce("produce", topic, given=b"plain\n")
+    lines = [
+        {"key": None, "value": {"base64": "/wA="}, "headers": [], "partition": 1},
+        {"key": "k", "value": None, "headers": [{"key": "h", "value": None}], "timestamp": 86_400_000},
+    ]
+    atonce("produce", topic, "--json", given="\n".join(map(json.dumps, lines)).encode())
+    shown = atonce("consume", topic, "--json").output
+    records = [json.loads(line) for line in shown.splitlines()]
+    keys = ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
+    assert [list(each) for each in records] == [keys] * 3
+    assert {"base64": "/wA="} in [each["value"] for each in records]
+    copy = f"{topic}-copy"
+    atonce("produce", copy, "--json", "--partitions", "3", given=shown.encode())
+    again = [json.loads(line) for line in atonce("consume", copy, "--json").output.splitlines()]
+    assert again == [{**each, "topic": copy} for each in records]
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "why"),
+    [
+        (["--header", "novalue"], b"a", "--header 'novalue' is not KEY=VALUE"),
+        (["--timestamp", "2026-01-31T12:00:00"], b"a", "is not a time: expected such as 2026-01-31T12:00:00Z"),
+        (["--partition", "7"], b"a", "`partition` is 7, but the topic has partitions 0 to 2"),
+        (["--json"], b'{"value": "x"}\n{"worth": 1}', "line 2: 'worth' is not one of: key, value"),
+        (["--json"], b"[1]", "line 1 is not a record such as"),
+        (["--json", "--null", "x"], b"a", "--key-separator and --null do not go with it"),
+    ],
+)
+def test_what_produce_cannot_take_is_told_in_one_line(
+    atonce: Commands, topic: str, words: list[str], given: bytes, why: str
+) -> None:
+    answer = atonce("produce", topic, *words, given=given)
+    assert answer.code in (1, 2) and why in answer.error and "\n" not in answer.error
+
+
+def test_a_transactional_id_that_nobody_has_is_said_to_be_unknown(atonce: Commands) -> None:
+    answer = atonce("transactions", "describe", "nobody-has-it")
+    assert answer.code == 2 and "no transactional id 'nobody-has-it' is known" in answer.error
+
+
 def test_produce_makes_a_missing_topic_and_says_so(atonce: Commands) -> None:
     name = f"made-{uuid.uuid4().hex[:8]}"
     assert f"created {name} with 2 partition(s)" in atonce("produce", name, "--partitions", "2", given=b"a\n").output

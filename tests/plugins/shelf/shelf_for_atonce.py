@@ -76,7 +76,7 @@ class Lines:
         return LinesFeed(Path(self.scratch_source(ground).path))
 
     def static(self, spark: Any, schema: Any, records: Sequence[InputRecord]) -> Any:
-        rows = [Row(number=at, line=record.value.decode()) for at, record in enumerate(records)]
+        rows = [Row(number=at, line=record.text) for at, record in enumerate(records)]
         return spark.createDataFrame(rows, schema)
 
 
@@ -90,7 +90,7 @@ class LinesFeed(Feed):
 
     def give(self, records: Sequence[InputRecord]) -> None:
         with self._path.open("a") as file:
-            file.writelines(f"{record.value.decode()}\n" for record in records)
+            file.writelines(f"{record.text}\n" for record in records)
 
 
 class LinesFormat(DataSource):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from atonce.broker import looking
 from atonce.broker.broker import BrokerState
 from atonce.broker.looking import look_at
 from atonce.broker.metrics import Metrics
@@ -33,6 +34,11 @@ BOMB = assemble(
     read_header(SMALL)._replace(attributes=int(Compression.ZSTD)), compress(Compression.ZSTD, b"\0" * 100_000_000)
 )
 GARBAGE = assemble(read_header(SMALL)._replace(attributes=int(Compression.LZ4)), SMALL[HEADER_SIZE:])
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "is_compiled", lambda: True)
 
 
 def looked_at(
@@ -66,6 +72,13 @@ def looked_at(
 
 def test_a_plain_batch_is_left_to_the_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert looked_at(tmp_path, monkeypatch, [SMALL, MIDDLE]) == ([None, None], [])
+
+
+def test_nobody_waits_on_the_loop_for_the_compiled_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first large batch of a broker's life, or one that may unpack to more than a small one."""
+    monkeypatch.setattr(looking, "is_compiled", lambda: False)
+    found, on_loop = looked_at(tmp_path, monkeypatch, [SMALL, MIDDLE, SMALL_PACKED])
+    assert [one is None for one in found] == [True, False, False] and on_loop == [False, False]
 
 
 def test_a_small_packed_batch_is_looked_at_where_it_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,9 @@ SUBCOMMANDS = [
     ("topics", "delete"),
     ("groups", "list"),
     ("groups", "describe"),
+    ("dead-letters", "list"),
+    ("dead-letters", "show"),
+    ("dead-letters", "replay"),
     ("transactions", "list"),
     ("transactions", "describe"),
     ("transactions", "find-hanging"),
@@ -33,7 +36,7 @@ SUBCOMMANDS = [
 
 def app(name: str) -> typer.Typer:
     made = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
-    importlib.import_module(f"atonce.cli.{name}").register(made)
+    importlib.import_module(main.module_of(name)).register(made)
     made.callback()(lambda: None)
     main.lay_out(made)
     return made

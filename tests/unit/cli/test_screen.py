@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from atonce.cli.parts.doctor_machine import disks, machine, spark
+from atonce.cli.parts.lines import Lines
 from atonce.cli.parts.screen import confirm, print_json, print_table
-from atonce.cli.produce import _batches
 from atonce.errors import UsageError
 from atonce.local.child import Child
 
@@ -54,21 +54,18 @@ def test_a_dangerous_question_is_never_answered_by_nobody(monkeypatch: pytest.Mo
 
 
 def test_lines_become_keys_and_values() -> None:
-    rows = [row for batch in _batches(BytesIO(b"a:1\r\nnokey\nb:2:3"), b":") for row in batch.to_pylist()]
-    assert rows == [
-        {"key": b"a", "value": b"1"},
-        {"key": None, "value": b"nokey"},
-        {"key": b"b", "value": b"2:3"},
-    ]
+    lines = Lines(separator=b":").batches(BytesIO(b"a:1\r\nnokey\nb:2:3"))
+    rows = [(row["key"], row["value"]) for batch in lines for row in batch.to_pylist()]
+    assert rows == [(b"a", b"1"), (None, b"nokey"), (b"b", b"2:3")]
 
 
 def test_last_line_without_newline_is_not_lost() -> None:
-    rows = [row["value"] for batch in _batches(BytesIO(b"1\n2\n3"), None) for row in batch.to_pylist()]
+    rows = [row["value"] for batch in Lines().batches(BytesIO(b"1\n2\n3")) for row in batch.to_pylist()]
     assert rows == [b"1", b"2", b"3"]
 
 
 def test_empty_lines_are_records_too() -> None:
-    rows = [row["value"] for batch in _batches(BytesIO(b"1\n\n3\n"), None) for row in batch.to_pylist()]
+    rows = [row["value"] for batch in Lines().batches(BytesIO(b"1\n\n3\n")) for row in batch.to_pylist()]
     assert rows == [b"1", b"", b"3"]
 
 

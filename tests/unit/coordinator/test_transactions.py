@@ -192,6 +192,18 @@ def test_timeout_that_cannot_be_journaled_stays_due(desk: Desk) -> None:
     assert state(desk) is TransactionState.PREPARE_ABORT
 
 
+@pytest.mark.parametrize(("version", "answer"), [(1, ErrorCode.producer_fenced), (2, ErrorCode.none)])
+def test_producer_that_was_fenced_by_time_goes_on_only_under_transaction_version_2(
+    version: int, answer: ErrorCode
+) -> None:
+    """As Apache Kafka of either version answers: interop/test_recovery_same_answers.py."""
+    desk = Desk(TransactionConfig(transaction_version=version))
+    producer = opened(desk, timeout_ms=1_000)
+    desk.advance(2_000)
+    desk.finish()
+    assert desk.init("t", expected=producer).error is answer
+
+
 def test_producer_ids_are_never_handed_out_twice(desk: Desk) -> None:
     seen: set[int] = set()
     for _ in range(5):

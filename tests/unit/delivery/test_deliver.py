@@ -15,9 +15,9 @@ from atonce.connectors.kafka.topic import Kafka
 from atonce.delivery import deliver as delivery
 from atonce.delivery.contract import Batch, Identity
 from atonce.delivery.deliver import Deliverer, Stopping
-from atonce.delivery.events import Event, Step
+from atonce.delivery.events import Event, Retrying, Step
 from atonce.delivery.progress import Progress
-from atonce.errors import AttemptAborted, LedgerMismatch, ReplacedError, RetriableError
+from atonce.errors import AttemptAborted, LedgerMismatch, OutcomeUnknown, ReplacedError, RetriableError
 from atonce.guarantee import Guarantee
 from atonce.spark.checkpoint.plans import Checkpoint
 from atonce.spark.engine import SparkEngine
@@ -124,6 +124,13 @@ def test_aborted_attempt_runs_again(scratch: Path) -> None:
     assert scene.sink.calls == ["both"]
     assert scene.steps().count(Step.RETRYING) == 2
     assert scene.steps()[-1] is Step.DELIVERED
+
+
+def test_a_batch_that_is_tried_again_says_whether_its_commit_is_in_doubt(scratch: Path) -> None:
+    scene = Scene(scratch, Guarantee.EFFECTIVELY_ONCE)
+    scene.sink.failures["both"] = [AttemptAborted("once"), OutcomeUnknown("no answer")]
+    scene.deliver(scene.frame, 0)
+    assert [event.in_doubt for event in scene.events if isinstance(event, Retrying)] == [False, True]
 
 
 def test_output_that_is_done_is_not_repeated_when_progress_fails(scratch: Path) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from dataclasses import replace
 
+import pytest
+
 from atonce.cli.parts.live import log_line
-from atonce.delivery.events import Aborted, Delivered, Event, Planned, Retrying, Skipped
+from atonce.delivery import metrics
+from atonce.delivery.events import Aborted, Committed, Delivered, Event, OutputBegun, Planned, Retrying, Skipped
 from atonce.delivery.metrics import Numbers, Several, serve
 from atonce.local.ports import free_port
 
@@ -58,3 +62,33 @@ def test_prometheus_reads_them() -> None:
     assert 'atonce_lag_records{guarantee="at-least-once",pipeline="orders"} 42.0' in text
     assert 'atonce_read_offsets_total{became="aborted",guarantee="at-least-once",pipeline="orders"} 4.0' in text
     assert 'atonce_filtered_records_total{guarantee="at-least-once",pipeline="orders"} 2.0' in text
+
+
+def test_the_rate_of_the_first_batch_is_its_rows_by_the_time_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(metrics.time, "monotonic", lambda: clock[0])
+    numbers = Numbers("orders", "effectively-once")
+    for clock[0], event in ((100.0, Planned()), (140.0, Delivered(rows=8_000))):
+        told(numbers, event)
+    assert numbers.snapshot().rows_per_s == 200.0
+    for clock[0], event in ((140.0, Planned()), (142.0, Delivered(rows=400))):
+        told(numbers, event)
+    assert numbers.snapshot().rows_per_s == 200.0
+    clock[0] = 160.0
+    assert numbers.snapshot().rows_per_s == 0.0, "nothing came for a while"
+
+
+@pytest.mark.parametrize("end", [Committed(), Aborted(why="it did not arrive"), OutputBegun(), Delivered()])
+def test_since_when_a_commit_is_in_doubt_is_told_until_it_is_known(end: Event) -> None:
+    numbers = Numbers("orders", "effectively-once")
+    told(numbers, Planned(), Retrying(why="no leader"))
+    assert numbers.snapshot().in_doubt_since is None
+    before = time.time()
+    told(numbers, Retrying(why="the answer was lost", in_doubt=True))
+    since = numbers.snapshot().in_doubt_since
+    assert since is not None and before <= since <= time.time()
+    told(numbers, Retrying(why="asking again", in_doubt=True))
+    assert numbers.snapshot().in_doubt_since == since, "since it began"
+    assert json.loads(log_line(numbers.snapshot()))["in_doubt_since"] == since
+    told(numbers, end)
+    assert numbers.snapshot().in_doubt_since is None

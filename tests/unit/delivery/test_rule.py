@@ -43,6 +43,17 @@ def test_overlap_is_refused_with_both_positions_named() -> None:
         decide(plan({"t/0": 5}, {"t/0": 9}), ledger({"t/0": 7}))
 
 
+def test_batch_that_ends_before_it_begins_is_refused() -> None:
+    """A zombie's plan behind a newcomer's, in one checkpoint: run as a batch without input it moved the ledger back."""
+    behind = plan({"t/0": 8, "t/1": 3}, {"t/0": 2, "t/1": 3})
+    with pytest.raises(LedgerMismatch, match=r"backwards \(t/0: from 8 to 2\).*ledger holds batch 3 at .*'t/0': 8"):
+        decide(behind, ledger({"t/0": 8, "t/1": 3}))
+    with pytest.raises(LedgerMismatch):
+        decide(plan({"t/0": 8, "t/1": 3}, {"t/0": 2, "t/1": 9}), ledger({"t/0": 8, "t/1": 3}))
+    # A source that was told to go on from the new end of a cut log plans so on purpose.
+    assert decide(behind, ledger({"t/0": 8, "t/1": 3}), may_go_back=True) is Decision.RUN
+
+
 def test_one_partition_out_of_step_is_enough_to_refuse() -> None:
     with pytest.raises(LedgerMismatch):
         decide(plan({"t/0": 5, "t/1": 5}, {"t/0": 9, "t/1": 9}), ledger({"t/0": 5, "t/1": 4}))

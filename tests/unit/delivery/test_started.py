@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from atonce.delivery.events import Delivered, Retrying
+from atonce.delivery.events import Committed, Delivered, Retrying
 from atonce.delivery.metrics import Numbers
 from atonce.delivery.started import Started
 from atonce.errors import RefusedError
@@ -63,6 +63,17 @@ def test_progress_and_status_say_what_is_waited_for() -> None:
     handle.numbers.on_event(Retrying(why="no leader", restarts=2))
     assert handle.status == "waiting" and handle.progress.restarts == 2 and handle.progress.rows == 1_200
     assert "1,200 rows" in repr(handle) and repr(handle).endswith("no leader")
+    handle.stop()
+    assert handle.wait(30)
+
+
+def test_status_says_that_a_commit_is_in_doubt_and_progress_since_when() -> None:
+    handle = started(FakeRun())
+    handle.numbers.on_event(Retrying(why="the answer to a commit was lost", in_doubt=True))
+    assert handle.status == "in doubt" and handle.progress.in_doubt_since is not None
+    assert "in doubt: 0 batches" in repr(handle) and "rows/s" in repr(handle)
+    handle.numbers.on_event(Committed(rows=1))
+    assert handle.status == "waiting" and handle.progress.in_doubt_since is None
     handle.stop()
     assert handle.wait(30)
 

@@ -35,7 +35,7 @@ def test_picture_is_xml_and_names_every_level_with_its_counts() -> None:
 
 def test_bars_are_as_long_as_their_counts() -> None:
     drawn = svg(RESULTS)
-    once = [float(width) for width in re.findall(r'class="once" x="176.0" y="\d+" width="([\d.]+)"', drawn)]
+    once = [float(width) for width in re.findall(r'class="bar" x="176" y="\d+" width="([\d.]+)" height="28"', drawn)]
     assert len(once) == 4
     assert once[1] / once[3] == pytest.approx(1_600 / 2_400, abs=0.01)
     assert once[2] == once[3]

@@ -92,7 +92,7 @@ def test_free_ports_are_distinct() -> None:
 
 def test_a_child_is_told_line_by_line_until_it_ends() -> None:
     program = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=True)"
-    with Child([sys.executable, "-c", program], told=True) as child:
+    with Child([sys.executable, "-c", program], listens=True) as child:
         for word in ("one", "two"):
             child.tell(word)
             assert child.wait_for_line("heard", 30) == f"heard {word}"

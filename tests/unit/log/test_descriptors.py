@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,30 @@ def test_descriptor_is_given_back_when_nobody_holds_the_file(storage: DiskStorag
     assert len(descriptors) == 1 and file.size() == 0
     del file
     assert len(descriptors) == 0
+
+
+def test_whoever_lets_go_of_a_removed_file_does_not_wait_until_its_place_is_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of them are let go by the event loop when topics are deleted."""
+    slow, closed = threading.Event(), threading.Event()
+    really_close = os.close
+
+    def close(fd: int) -> None:
+        if not os.fstat(fd).st_nlink:
+            assert threading.current_thread() is not threading.main_thread()
+            slow.wait(20)
+        really_close(fd)
+        closed.set()
+
+    storage = DiskStorage(tmp_path)
+    removed, stays = storage.open("removed", create=True), storage.open("stays", create=True)
+    removed.pwrite(0, [b"x"])
+    storage.remove("removed")
+    monkeypatch.setattr(os, "close", close)
+    del removed
+    del stays
+    assert closed.wait(0)  # the one that has a name still
+    closed.clear()
+    slow.set()
+    assert closed.wait(20)

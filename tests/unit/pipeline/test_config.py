@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from atonce.config import load
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee
+from atonce.pipeline import Pipeline
 
 GOOD = """\
 name: orders
@@ -156,3 +160,52 @@ def test_values_come_from_the_environment_and_secrets_stay_hidden(
 def test_words_of_spark_and_kafka_are_told_what_they_are_called_here(scratch: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         load(written(scratch, text))
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("parse: json", "parse names one of json, csv and its schema; got json"),
+        ("parse: {jsn: id int}", "got jsn. Did you mean 'json'"),
+        (
+            "parse: {json: {schema: id int, colum: key}}",
+            "'colum' is not a key of parse.json; allowed are schema, column",
+        ),
+        ("parse: {csv: {separator: ';'}}", "parse.csv has no schema"),
+        ("cdc: {debezium: {schema: id int, order: lsn}}", "not a field and its type"),
+        ("cdc: {plain: id int}\nparse: {json: id int}", "before transform, without parse"),
+    ],
+)
+def test_steps_are_refused_with_their_line(lines: str, words: str, scratch: Path) -> None:
+    file = scratch / "p.yaml"
+    file.write_text(f"name: p\nsource: {{kafka: {{topic: a}}}}\nsink: {{kafka: {{topic: b}}}}\n{lines}\n")
+    with pytest.raises(UsageError, match=rf"p\.yaml:[45]: .*{re.escape(words)}"):
+        load(file)
+
+
+def test_steps_stand_before_the_transform_in_a_file_as_in_python(scratch: Path) -> None:
+    file = scratch / "p.yaml"
+    file.write_text(
+        "name: p\nsource: {kafka: {topic: a}}\nsink: {sqlite: {path: a.db, table: t, on_error: dead-letter}}\n"
+        "transform: SELECT value.id FROM input\nparse: {json: {schema: id int, column: value}}\n"
+    )
+    pipeline, _ = load(file)
+    same = Pipeline("p").read(pipeline.source).parse("json", "id int").transform("SELECT value.id FROM input")
+    assert pipeline.parsing == same.parsing
+    assert pipeline.transforms == same.transforms
+    said = pipeline.explain()
+    assert "parse       value as JSON (id int)" in said
+    assert "put aside   what cannot be delivered, with its input record: table t_dead_letter" in said
+
+
+def test_a_module_that_needs_a_session_to_be_imported_is_told_in_one_line(scratch: Path) -> None:
+    """As in every PySpark program: the type of `@udf("string")` is text, which only Spark's JVM reads."""
+    (scratch / "shop.py").write_text(
+        'from pyspark.sql.functions import udf\n\n@udf("string")\ndef shout(text):\n    return text.upper()\n'
+    )
+    code = "from atonce.config import load_attribute; load_attribute('shop:orders')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=scratch, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "atonce.errors.UsageError: 'shop' needs a Spark session to be imported, as @udf(\"string\") does. Next: give the "
+        "type as an object, @udf(StringType()), which needs none; or begin the module with atonce.session()."
+    )

@@ -78,6 +78,23 @@ def test_who_says_nothing_is_closed(place: Place, secret: str, monkeypatch: pyte
     door.close()
 
 
+def test_a_door_that_is_closed_hangs_up_on_its_tasks_too(place: Place, secret: str) -> None:
+    """A worker process keeps its connection for the next task, and the driver would keep its end as long."""
+
+    def answer(connection: socket.socket) -> None:
+        while data := connection.recv(100):
+            connection.sendall(data)
+
+    door = Door(place, secret, answer, "test-door")
+    with knock(("127.0.0.1", door.port), secret, 10) as connection:
+        connection.sendall(b"hello")
+        assert connection.recv(100) == b"hello"
+        door.close()
+        connection.settimeout(10)
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(100) == b""
+
+
 def test_a_crowd_of_strangers_keeps_no_task_out(door: Door, secret: str) -> None:
     crowd = [socket.create_connection(("127.0.0.1", door.port), 10) for _ in range(200)]
     with knock(("127.0.0.1", door.port), secret, 10) as connection:

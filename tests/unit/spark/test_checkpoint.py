@@ -13,7 +13,7 @@ from atonce.connectors.kafka.source import KafkaSource
 from atonce.connectors.kafka.topic import Kafka
 from atonce.delivery.progress import Positions, Progress
 from atonce.delivery.resume import refuse_recreated, refuse_without_ledger, resume, waits_for_input
-from atonce.errors import LedgerMismatch, RefusedError
+from atonce.errors import LedgerMismatch, RefusedError, ReplacedError
 from atonce.spark.checkpoint.files import HadoopFiles
 from atonce.spark.checkpoint.plans import Checkpoint
 
@@ -30,6 +30,8 @@ class Folder:
 
     def plan(self, batch_id: int, *lines: str, version: str = "v1") -> None:
         (self.root / "offsets").mkdir(parents=True, exist_ok=True)
+        if not (self.root / "metadata").exists():
+            (self.root / "metadata").write_text('{"id":"q"}')
         (self.root / "offsets" / str(batch_id)).write_text("\n".join([version, "{}", *lines]))
         (self.root / "offsets" / f".{batch_id}.crc").write_text("x")
 
@@ -292,3 +294,63 @@ def test_rename_that_hadoop_answers_with_no_is_not_taken_for_done() -> None:
         files.move_root("elsewhere")
     system.rename.return_value = True
     files.write("atonce.json", "{}")
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_instance_that_was_replaced_while_it_slept_leaves_the_newer_ones_checkpoint_alone(
+    folder: Folder, apart: bool
+) -> None:
+    folder.checkpoint.begin({"t/0": 0})
+    folder.plan(0, at(5))
+    folder.commit(0)
+
+    def replaced() -> None:
+        raise ReplacedError("a newer instance holds the claim")
+
+    before = sorted(each.name for each in folder.root.rglob("*"))
+    stale = Progress(instance="old", query_id="", batch_id=-1, positions={"t/0": 0})
+    with pytest.raises(ReplacedError):
+        resume(folder.checkpoint, stale, "orders", folder.said.append, still_ours=replaced, apart=apart)
+    assert sorted(each.name for each in folder.root.rglob("*")) == before
+
+
+def stateful(folder: Folder) -> None:
+    folder.checkpoint.begin({"t/0": 0})
+    folder.plan(0, at(5))
+    folder.commit(0)
+    (folder.root / "state" / "0").mkdir(parents=True)
+
+
+def test_a_database_that_went_back_behind_the_state_is_refused_at_the_start_and_not_with_the_next_batch(
+    folder: Folder,
+) -> None:
+    stateful(folder)
+    with pytest.raises(LedgerMismatch, match=r"stands at \{'t/0': 0\}, but the checkpoint .* has delivered batch 0"):
+        folder.resume({"t/0": 0}, batch_id=-1)
+    assert folder.resume({"t/0": 5}).fresh is False
+
+
+def test_state_whose_last_batch_was_planned_and_not_delivered_goes_on(folder: Folder) -> None:
+    stateful(folder)
+    folder.plan(1, at(9))
+    assert folder.resume({"t/0": 5}).fresh is False
+    assert folder.resume({"t/0": 9}, batch_id=1).fresh is False
+
+
+def test_a_checkpoint_that_was_removed_while_it_was_used_is_set_aside_or_refused_with_state(folder: Folder) -> None:
+    """Its query went on and wrote the logs of its next batch anew; without metadata Spark starts nothing on them."""
+    folder.plan(4, at(9))
+    (folder.root / "metadata").unlink()
+    assert folder.resume({"t/0": 9}, batch_id=4).fresh
+    assert "kept in" in folder.said[-1]
+    stateful(folder)
+    (folder.root / "metadata").unlink()
+    with pytest.raises(LedgerMismatch, match="metadata is missing beside batches that were planned"):
+        folder.resume({"t/0": 5})
+
+
+def test_a_checkpoint_that_was_removed_between_plan_and_commit_makes_room_for_a_fresh_one(folder: Folder) -> None:
+    folder.commit(4)
+    assert folder.resume({"t/0": 9}, batch_id=4).start == {"t/0": 9}
+    assert folder.checkpoint.committed() is None, "nothing of it is in Spark's way"
+    assert "kept in" in folder.said[-1]

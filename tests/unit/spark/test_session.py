@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import atonce
+from atonce.errors import UsageError
 from atonce.spark.session import settings
+from atonce.spark.versions import refuse_connect
 
 SOCKETS = "spark.python.unix.domain.socket.enabled"
 
@@ -56,3 +59,22 @@ def test_a_garbage_collector_of_the_user_takes_the_place_of_ours() -> None:
         made = settings("local[2]", {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, sees_rows=sees_rows)
         options = made["spark.driver.extraJavaOptions"].split()
         assert [each for each in options if each.endswith("GC")] == ["-XX:+UseG1GC"]
+
+
+class OfConnect:
+    """As a session of Spark Connect names itself."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+
+def test_spark_connect_is_refused_in_one_line_that_says_what_works_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = r'this is Spark Connect, .*spark\.readStream\.format\("atonce"\).* Next: run it as a job on the cluster'
+    with pytest.raises(UsageError, match=told):
+        refuse_connect(OfConnect())
+    refuse_connect(object())
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    with pytest.raises(UsageError, match=told):
+        atonce.session()
+    sink = atonce.SQLite("shop.db", table="orders", create=True)
+    with pytest.raises(UsageError, match=told):
+        atonce.deliver(sink, name="orders", guarantee="at-least-once")

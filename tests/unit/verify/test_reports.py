@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from atonce.guarantee import Guarantee
+from atonce.verify.audit.points import Coverage, Point, covered
 from atonce.verify.checks.allowed import Anomaly
 from atonce.verify.checks.findings import Finding
 from atonce.verify.report.html import page
@@ -77,6 +78,39 @@ def verdict(*results: Result, level: Guarantee | None = Guarantee.EFFECTIVELY_ON
 )
 def test_exit_codes_say_kept_broken_or_could_not_run(made: Verdict, strict: bool, code: int) -> None:
     assert made.exit_code(strict) == code
+
+
+def test_a_fault_that_was_not_exercised_lowers_the_verdict_for_everyone_to_see() -> None:
+    made = verdict(result("F3", State.KEPT), result("F9", State.NOT_EXERCISED))
+    assert (made.word, made.exit_code(), made.exit_code(strict=True)) == ("kept in part", 0, 2)
+    assert "KEPT IN PART effectively-once: 1 faults, 10 records each: 0 lost, 0 duplicated, 1 not exercised" in printed(
+        made
+    )
+    assert "class='verdict open'" in page([made])
+    assert certificate([made])["levels"][0]["verdict"] == "kept in part"
+
+
+def test_a_subject_that_reports_an_error_without_any_fault_is_never_green() -> None:
+    made = replace(verdict(result("F3", State.KEPT)), trouble="[DATATYPE_MISMATCH] key is INT")
+    assert (made.word, made.exit_code()) == ("could not run", 2)
+    assert "COULD NOT RUN" in printed(made) and "DATATYPE_MISMATCH" in printed(made)
+    assert "class='verdict open'" in page([made])
+    (level,) = certificate([made])["levels"]
+    assert (level["verdict"], level["error"]) == ("could not run", "[DATATYPE_MISMATCH] key is INT")
+
+
+def test_what_was_fed_and_struck_is_printed_and_certified() -> None:
+    coverage = covered(Coverage(requests=("produce",), steps=("planned",)), [(Point("produce", "after"),)])
+    made = replace(
+        verdict(result("F3", State.KEPT)), fed=("null keys",), not_fed={"a second topic": "one"}, coverage=coverage
+    )
+    text = printed(made)
+    assert "Fed: null keys." in text and "Not fed: a second topic (one)." in text
+    assert "Struck: requests 1 of 4" in text and "Struck: requests 1 of 4" in page([made])
+    (level,) = certificate([made])["levels"]
+    assert (level["fed"], level["not_fed"]) == (["null keys"], {"a second topic": "one"})
+    assert level["coverage"]["requests"] == {"exist": 4, "exercised": 1, "struck": {"produce": ["after"]}}
+    assert level["coverage"]["pairs"] == {"exist": 15, "exercised": 0, "struck": []}
 
 
 def test_a_variant_that_struck_makes_up_for_one_that_did_not() -> None:
@@ -167,8 +201,8 @@ def marks() -> tuple[Mark, ...]:
 def test_the_timeline_shows_which_batch_died_with_the_subject_and_which_was_delivered() -> None:
     drawn = timeline(replace(verdict().results[0], began_at=10.0, marks=marks()))
     assert "batch 0: delivered" in drawn and "batch 1: got as far as output-done" in drawn
-    assert drawn.count("class='gone'") == 1 and drawn.count("class='done'") == 2
-    assert drawn.count("class='up'") == 2, "it ran twice"
+    assert drawn.count('class="gone"') == 1 and drawn.count('class="done"') == 2
+    assert drawn.count('class="up"') == 2, "it ran twice"
     assert "⚡ step output-done of batch 1" in drawn
 
 
@@ -176,6 +210,6 @@ def test_the_path_of_a_message_colours_a_fault_by_its_worst_run() -> None:
     first = verdict().results[-1]
     both = tuple(replace(first, fault="F3", where="produce", state=s) for s in (State.KEPT, State.BROKEN))
     drawn = path_of_a_message(replace(verdict(), results=both))
-    assert drawn.count("class='pill broken'") == 1 and "class='pill kept'" not in drawn
+    assert drawn.count('class="pill broken"') == 1 and 'class="pill kept"' not in drawn
     missed = (replace(first, fault="F4", where="produce", state=State.NOT_EXERCISED),)
-    assert "class='pill open'" in path_of_a_message(replace(verdict(), results=missed))
+    assert 'class="pill open"' in path_of_a_message(replace(verdict(), results=missed))

@@ -13,21 +13,11 @@ from atonce.broker.messages import ErrorCode
 
 _REFUSED = REFUSED[Resource.GROUP]
 _NO_TOPIC = REFUSED[Resource.TOPIC]
-_GROUP_KEY, _TRANSACTION_KEY = 0, 1
-_COORDINATED = {_GROUP_KEY: Resource.GROUP, _TRANSACTION_KEY: Resource.TRANSACTIONAL_ID}
-
-
-def topic_name(broker: Any, topic: Any) -> str | None:
-    """By name or by id, as the version has it; None: an id that nobody knows."""
-    if "topic_id" in {field.name for field in dataclasses.fields(topic)}:
-        found: str | None = broker.topics.topic_name(topic.topic_id)
-        return found
-    return str(topic.name)
+_COORDINATED = {0: Resource.GROUP, 1: Resource.TRANSACTIONAL_ID}
 
 
 def named(topic: Any) -> dict[str, Any]:
-    by_id = "topic_id" in {field.name for field in dataclasses.fields(topic)}
-    return {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
+    return {"topic_id": topic.topic_id} if topic.name is None else {"name": topic.name}
 
 
 def refused_commit(topic: Any, error: ErrorCode) -> dict[str, Any]:
@@ -53,24 +43,11 @@ async def _offset_commit(handle: Handle, broker: Any, context: Context, request:
 
 
 def may_read(broker: Any, context: Context, topic: Any) -> bool:
-    name = topic_name(broker, topic)
+    name = broker.topics.name_of(topic)
     return name is None or context.peer.may(Operation.READ, Resource.TOPIC, name)
 
 
 async def _offset_fetch(handle: Handle, broker: Any, context: Context, request: Any) -> Any:
-    if context.version >= 8:
-        return await _fetch_of_groups(handle, broker, context, request)
-    if not context.peer.may(Operation.DESCRIBE, Resource.GROUP, request.group_id):
-        told = context.version < 2  # there is no other place for it in these versions
-        refused = [_unfetched(one, _REFUSED) for one in request.topics or ()] if told else []
-        return context.reply(topics=refused, error_code=_REFUSED)
-    allowed, refused_topics = _visible(broker, context, request.topics)
-    reply = await handle(broker, context, dataclasses.replace(request, topics=allowed))
-    shown = _shown(broker, context, reply.values["topics"])
-    return changed(reply, topics=[*shown, *(_unfetched(one, _NO_TOPIC) for one in refused_topics)])
-
-
-async def _fetch_of_groups(handle: Handle, broker: Any, context: Context, request: Any) -> Any:
     mine, others = split(request.groups, lambda one: context.peer.may(Operation.DESCRIBE, Resource.GROUP, one.group_id))
     hidden: dict[str, list[dict[str, Any]]] = {}
     asked = []
@@ -78,7 +55,9 @@ async def _fetch_of_groups(handle: Handle, broker: Any, context: Context, reques
         allowed, refused = _visible(broker, context, group.topics)
         hidden[group.group_id] = [_unfetched(one, _NO_TOPIC) for one in refused]
         asked.append(dataclasses.replace(group, topics=allowed))
-    answers = [{"group_id": one.group_id, "error_code": _REFUSED, "topics": []} for one in others]
+    answers = [
+        {"group_id": one.group_id, "error_code": _REFUSED, "topics": _told(context, one.topics)} for one in others
+    ]
     if not asked:
         return context.reply(groups=answers)
     reply = await handle(broker, context, dataclasses.replace(request, groups=tuple(asked)))
@@ -89,13 +68,18 @@ async def _fetch_of_groups(handle: Handle, broker: Any, context: Context, reques
     return changed(reply, groups=[*shown, *answers])
 
 
+def _told(context: Context, topics: Any) -> list[dict[str, Any]]:
+    """The first versions have no other place for the refusal of a group than its partitions."""
+    return [_unfetched(one, _REFUSED) for one in topics or ()] if context.version < 2 else []
+
+
 def _visible(broker: Any, context: Context, topics: Any) -> tuple[Any, list[Any]]:
     """Those that may be asked for, and the others; None (all topics) stays None."""
     if topics is None:
         return None, []
 
     def may(one: Any) -> bool:
-        name = topic_name(broker, one)
+        name = broker.topics.name_of(one)
         return name is None or describes(context, name)
 
     allowed, refused = split(topics, may)
@@ -118,24 +102,15 @@ def _unfetched(topic: Any, error: ErrorCode) -> dict[str, Any]:
 
 
 async def _find_coordinator(handle: Handle, broker: Any, context: Context, request: Any) -> Any:
-    resource = _COORDINATED.get(request.key_type if context.version >= 1 else _GROUP_KEY)
+    resource = _COORDINATED.get(request.key_type)
 
     def may(key: str) -> bool:
         return resource is None or context.peer.may(Operation.DESCRIBE, resource, key)
 
-    nowhere = {"error_code": REFUSED.get(resource or Resource.GROUP), "node_id": -1, "host": "", "port": -1}
-    if context.version >= 4:
-        return await some(
-            handle,
-            broker,
-            context,
-            request,
-            "coordinator_keys",
-            "coordinators",
-            may,
-            lambda key: {"key": key, "error_message": FAILED, **nowhere},
-        )
-    return await handle(broker, context, request) if may(request.key) else context.reply(**nowhere)
+    refused = REFUSED.get(resource or Resource.GROUP)
+    nowhere = {"error_code": refused, "error_message": FAILED, "node_id": -1, "host": "", "port": -1}
+    asked, answered = "coordinator_keys", "coordinators"
+    return await some(handle, broker, context, request, asked, answered, may, lambda key: {"key": key, **nowhere})
 
 
 async def _list_groups(handle: Handle, broker: Any, context: Context, request: Any) -> Any:

@@ -50,9 +50,7 @@ async def _metadata(handle: Handle, broker: Any, context: Context, request: Any)
     asked = request.topics
     is_all = asked is None or (context.version == 0 and not asked)
     if not is_all:
-        creates = (context.version < 4 or request.allow_auto_topic_creation) and broker.settings.flag(
-            "auto.create.topics.enable"
-        )
+        creates = request.allow_auto_topic_creation and broker.settings.flag("auto.create.topics.enable")
         allowed = []
         for one in asked:
             refusal = _refusal(broker, context, one, creates)
@@ -144,18 +142,6 @@ def _without_configs(context: Context, made: dict[str, Any]) -> dict[str, Any]:
 async def _delete_topics(handle: Handle, broker: Any, context: Context, request: Any) -> Any:
     def refused(name: str | None, topic_id: Any) -> dict[str, Any]:
         return {"name": name, "topic_id": topic_id, "error_code": _REFUSED, "error_message": FAILED}
-
-    if context.version < 6:
-        return await some(
-            handle,
-            broker,
-            context,
-            request,
-            "topic_names",
-            "responses",
-            lambda name: context.peer.may(Operation.DELETE, Resource.TOPIC, name),
-            lambda name: refused(name, None),
-        )
 
     def known(one: Any) -> str | None:
         return str(one.name) if one.name is not None else broker.topics.topic_name(one.topic_id)

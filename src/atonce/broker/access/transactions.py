@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from atonce.broker.access.groups import may_read, refused_commit
@@ -34,18 +35,19 @@ async def _add_partitions(handle: Handle, broker: Any, context: Context, request
         if context.peer.may_in_cluster(Operation.CLUSTER_ACTION):
             return await handle(broker, context, request)
         return context.reply(error_code=ErrorCode.cluster_authorization_failed)
-    topics = request.v3_and_below_topics
-    if not context.peer.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
-        return context.reply(results_by_topic_v3_and_below=[_not_added(one, _REFUSED) for one in topics])
+    (transaction,) = request.transactions
+    topics = transaction.topics
+
+    def refused(error: Callable[[Any], ErrorCode]) -> Any:
+        results = [_not_added(one, error(one)) for one in topics]
+        return context.reply(results_by_transaction=[{"topic_results": results}])
+
+    if not context.peer.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, transaction.transactional_id):
+        return refused(lambda topic: _REFUSED)
     forbidden = {one.name for one in topics if not context.peer.may(Operation.WRITE, Resource.TOPIC, one.name)}
     if not forbidden:
         return await handle(broker, context, request)
-    not_attempted = ErrorCode.operation_not_attempted
-    return context.reply(
-        results_by_topic_v3_and_below=[
-            _not_added(one, _NO_TOPIC if one.name in forbidden else not_attempted) for one in topics
-        ]
-    )
+    return refused(lambda topic: _NO_TOPIC if topic.name in forbidden else ErrorCode.operation_not_attempted)
 
 
 def _not_added(topic: Any, error: ErrorCode) -> dict[str, Any]:

@@ -19,28 +19,18 @@ MAX_VERSION = 5
 
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
-    if context.version >= 4:
-        results = []
-        for transaction in request.transactions:
-            errors = await _add(
-                broker,
-                context,
-                transaction.transactional_id,
-                ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch),
-                _partitions(transaction.topics),
-                verify_only=transaction.verify_only,
-            )
-            results.append({"transactional_id": transaction.transactional_id, "topic_results": _by_topic(errors)})
-        return context.reply(error_code=ErrorCode.none, results_by_transaction=results)
-    errors = await _add(
-        broker,
-        context,
-        request.v3_and_below_transactional_id,
-        ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
-        _partitions(request.v3_and_below_topics),
-        verify_only=False,
-    )
-    return context.reply(results_by_topic_v3_and_below=_by_topic(errors))
+    results = []
+    for transaction in request.transactions:
+        errors = await _add(
+            broker,
+            context,
+            transaction.transactional_id,
+            ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch),
+            _partitions(transaction.topics),
+            verify_only=transaction.verify_only,
+        )
+        results.append({"transactional_id": transaction.transactional_id, "topic_results": _by_topic(errors)})
+    return context.reply(error_code=ErrorCode.none, results_by_transaction=results)
 
 
 async def _add(

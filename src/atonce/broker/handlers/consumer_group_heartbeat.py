@@ -32,7 +32,7 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
         rack_id=request.rack_id,
         rebalance_timeout_ms=milliseconds(request.rebalance_timeout),
         topics=None if request.subscribed_topic_names is None else tuple(request.subscribed_topic_names),
-        regex=getattr(request, "subscribed_topic_regex", None),
+        regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         owned=_owned(request.topic_partitions),
     )

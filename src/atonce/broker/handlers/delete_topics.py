@@ -31,10 +31,7 @@ Named = tuple[str | None, UUID | None]
 
 
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
-    if context.version >= 6:
-        named: list[Named] = [(None if one.name is None else str(one.name), one.topic_id) for one in request.topics]
-    else:
-        named = [(str(name), None) for name in request.topic_names]
+    named: list[Named] = [(None if one.name is None else str(one.name), one.topic_id) for one in request.topics]
     answers: dict[Named, dict[str, Any]] = {}
     topics: dict[Named, Topic] = {}
     counts = Counter(named)

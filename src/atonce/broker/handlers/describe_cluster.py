@@ -19,8 +19,7 @@ _BROKERS = 1
 
 
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
-    endpoint_type = getattr(request, "endpoint_type", _BROKERS)
-    if endpoint_type != _BROKERS:
+    if request.endpoint_type != _BROKERS:
         return context.reply(
             error_code=ErrorCode.mismatched_endpoint_type,
             error_message="The request was sent to an endpoint of the wrong type.",

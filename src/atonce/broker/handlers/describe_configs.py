@@ -64,5 +64,5 @@ def _shown(one: InForce, resource_type: int, request: Any) -> dict[str, Any]:
         "is_sensitive": secret,
         "synonyms": synonyms if request.include_synonyms else [],
         "config_type": setting.kind.value,
-        "documentation": setting.doc if getattr(request, "include_documentation", False) else None,
+        "documentation": setting.doc if request.include_documentation else None,
     }

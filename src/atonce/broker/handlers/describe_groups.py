@@ -25,7 +25,7 @@ ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 async def handle(broker: Any, context: Context, request: Any) -> Any:
     groups = broker.coordination.groups
     described = [_describe(groups, context, group_id) async for group_id in paced(once(request.groups))]
-    if getattr(request, "include_authorized_operations", False):
+    if request.include_authorized_operations:
         for group in described:
             if group["error_code"] is ErrorCode.none:
                 group["authorized_operations"] = ALL_OPERATIONS

@@ -9,19 +9,21 @@ on): see `broker/sessions.py`. Topic ids from version 13 on. A reader that names
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from atonce.broker import sending
 from atonce.broker.access.guard import split
 from atonce.broker.access.topics import is_forbidden
 from atonce.broker.acls import Operation
 from atonce.broker.context import Context
-from atonce.broker.fetch_wire import FIRST_TOPIC_ID, PartitionData, write_fetch
+from atonce.broker.fetch_wire import PartitionData, write_fetch
 from atonce.broker.messages import ErrorCode, milliseconds
 from atonce.broker.pace import paced
 from atonce.broker.partition import Partition
+from atonce.broker.sending import SMALL_BYTES, Part
 from atonce.broker.sessions import FetchSessions, Opened, Wanted
 from atonce.log.errors import LogError, OffsetOutOfRange
 from atonce.log.results import EpochEnd, Isolation, ReadResult
@@ -34,10 +36,8 @@ MIN_VERSION = 4
 MAX_VERSION = 18
 
 _ZERO_ID = UUID(int=0)
-# Slow readers may hold so much of our memory that others get only this much at a time.
-_ALWAYS_BYTES = 1024 * 1024
-# Larger reads than this leave the event loop to others while the bytes are copied.
-_READ_IN_THREAD_BYTES = 1024 * 1024
+# While readers wait for room, each of them gets this much at a time.
+_BYTES_IN_A_CROWD = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Read:
 
 
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
-    wanted, forgotten = _partitions(context, request)
+    wanted, forgotten = _partitions(request)
     if context.version >= 7:
         opened = broker.sessions.open(
             request.session_id, request.session_epoch, wanted, forgotten, context.connection_id
@@ -66,7 +66,8 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     if opened.error is not ErrorCode.none:
         return write_fetch(context.version, opened.error, 0, [])
     limit = min(max(0, request.max_bytes), broker.settings.number("fetch.max.bytes"))
-    limit = min(limit, max(_ALWAYS_BYTES, broker.response_room()))
+    if broker.response_room.is_tight:
+        limit = min(limit, _BYTES_IN_A_CROWD)
     isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
     allowed: list[Wanted] = opened.wanted
     forbidden: list[Wanted] = []
@@ -78,24 +79,13 @@ async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     wait_ms = milliseconds(request.max_wait)
     if wait_ms > 0 and (allowed or not forbidden) and _is_short(reads, request.min_bytes):
         reads = await _wait(broker, allowed, reads, limit, isolation, request.min_bytes, wait_ms / 1000)
-    total = sum(read.size for read in reads)
-    room = max(_ALWAYS_BYTES, broker.response_room() - broker.answering_bytes)
-    if total > room:  # others were answered while this one waited, or are being answered right now
-        reads = await _read(broker, allowed, min(limit, room), isolation)
-        total = sum(read.size for read in reads)
     reads += [Read(one, ErrorCode.topic_authorization_failed) for one in forbidden]
-    broker.answering_bytes += total
-    try:
-        return await _answer(broker, context, opened, reads)
-    finally:
-        broker.answering_bytes -= total
+    return await _answer(context, opened, reads)
 
 
-def _partitions(context: Context, request: Any) -> tuple[list[Wanted], list[tuple[str | UUID, int]]]:
-    by_id = context.version >= FIRST_TOPIC_ID
-
+def _partitions(request: Any) -> tuple[list[Wanted], list[tuple[str | UUID, int]]]:
     def key(topic: Any) -> str | UUID:
-        return (topic.topic_id or _ZERO_ID) if by_id else str(topic.topic)
+        return (topic.topic_id or _ZERO_ID) if topic.topic is None else str(topic.topic)
 
     wanted = [
         Wanted(
@@ -103,15 +93,13 @@ def _partitions(context: Context, request: Any) -> tuple[list[Wanted], list[tupl
             one.partition,
             one.fetch_offset,
             one.partition_max_bytes,
-            getattr(one, "current_leader_epoch", -1),
-            getattr(one, "last_fetched_epoch", -1),
+            one.current_leader_epoch,
+            one.last_fetched_epoch,
         )
         for topic in request.topics
         for one in topic.partitions
     ]
-    forgotten = [
-        (key(topic), index) for topic in getattr(request, "forgotten_topics_data", ()) for index in topic.partitions
-    ]
+    forgotten = [(key(topic), index) for topic in request.forgotten_topics_data for index in topic.partitions]
     return wanted, forgotten
 
 
@@ -225,17 +213,17 @@ def _has_moved(read: Read) -> bool:
     return log.high_watermark != seen.high_watermark or log.last_stable_offset != seen.last_stable_offset
 
 
-async def _answer(broker: BrokerState, context: Context, opened: Opened, reads: list[Read]) -> Any:
+async def _answer(context: Context, opened: Opened, reads: list[Read]) -> Any:
     topics: dict[str | UUID, list[PartitionData]] = {}
     served = []
-    total = sum(read.size for read in reads)
+    is_small = sum(read.size for read in reads) <= SMALL_BYTES
     async for read in paced(reads):
         told = _told(read)
         if opened.incremental and not (read.size or read.error or read.diverging) and read.wanted.told == told:
             continue
         # An error is told again until it is gone: the client may have missed it.
         read.wanted.told = told if read.error is ErrorCode.none else None
-        topics.setdefault(read.wanted.topic, []).append(await _data(broker, read, total))
+        topics.setdefault(read.wanted.topic, []).append(_data(read, is_small))
         if read.size:
             served.append(read.wanted.key)
     if opened.session is not None and served:
@@ -249,18 +237,15 @@ def _told(read: Read) -> tuple[int, ...]:
     return (read.result.high_watermark, read.result.last_stable_offset, read.result.log_start_offset)
 
 
-async def _data(broker: BrokerState, read: Read, total: int) -> PartitionData:
+def _data(read: Read, is_small: bool) -> PartitionData:
+    """What is small is read now; for anything else its connection first needs room."""
     result = read.result
     if result is None:
         return PartitionData(read.wanted.partition, read.error)
-    records: list[bytes] = []
-    if result.size:
+    records: Sequence[Part] = result.slices
+    if is_small:
         try:
-            if total > _READ_IN_THREAD_BYTES:
-                loop = asyncio.get_running_loop()
-                records = await loop.run_in_executor(broker.readers, _bytes_of, result)
-            else:
-                records = _bytes_of(result)
+            records = sending.read(result.slices)
         except OSError:
             return PartitionData(read.wanted.partition, ErrorCode.kafka_storage_error)
     return PartitionData(
@@ -273,7 +258,3 @@ async def _data(broker: BrokerState, read: Read, total: int) -> PartitionData:
         records,
         read.diverging,
     )
-
-
-def _bytes_of(result: ReadResult) -> list[bytes]:
-    return [part.read() for part in result.slices]

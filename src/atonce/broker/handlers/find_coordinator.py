@@ -19,14 +19,8 @@ _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
-    key_type = getattr(request, "key_type", _GROUP)
-    keys = request.coordinator_keys if context.version >= 4 else (request.key,)
-    coordinators = [_find(broker, context, key_type, key) async for key in paced(keys)]
-    if context.version >= 4:
-        return context.reply(coordinators=coordinators)
-    (found,) = coordinators
-    message = found["error_message"] or "NONE"  # as Kafka spells it in these versions
-    return context.reply(**{name: v for name, v in found.items() if name != "key"} | {"error_message": message})
+    found = [_find(broker, context, request.key_type, key) async for key in paced(request.coordinator_keys)]
+    return context.reply(coordinators=found)
 
 
 def _find(broker: Any, context: Context, key_type: int, key: str) -> dict[str, Any]:

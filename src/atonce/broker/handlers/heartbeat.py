@@ -18,7 +18,7 @@ MAX_VERSION = 4
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
     groups = broker.coordination.groups
-    instance_id = getattr(request, "group_instance_id", None)
+    instance_id = request.group_instance_id
     try:
         error = await broker.coordination.group(
             lambda now_ms: groups.heartbeat(

@@ -20,7 +20,7 @@ MAX_VERSION = 5
 
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
-    expected = ProducerIdAndEpoch(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
+    expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     nothing_expected = expected == ProducerIdAndEpoch(-1, -1)
     if not nothing_expected and -1 in expected:
         return context.reply(error_code=ErrorCode.invalid_request, producer_id=-1, producer_epoch=-1)

@@ -20,19 +20,17 @@ MAX_VERSION = 9
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
     session_timeout_ms = milliseconds(request.session_timeout)
-    rebalance_timeout = getattr(request, "rebalance_timeout", None)
-    instance_id = getattr(request, "group_instance_id", None)
     join = JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,
-        instance_id=instance_id,
+        instance_id=request.group_instance_id,
         client_id=context.client_id,
         client_host=context.client_host,
         session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else milliseconds(rebalance_timeout),
+        rebalance_timeout_ms=session_timeout_ms if context.version < 1 else milliseconds(request.rebalance_timeout),
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
-        requires_known_id=context.version >= 4 and instance_id is None,
+        requires_known_id=context.version >= 4 and request.group_instance_id is None,
         knows_skip_assignment=context.version >= 9,
     )
     try:

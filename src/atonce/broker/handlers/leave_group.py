@@ -18,18 +18,13 @@ MAX_VERSION = 5
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
     groups = broker.coordination.groups
-    if context.version < 3:
-        members = [(request.member_id, None)]
-    else:
-        members = [(member.member_id, member.group_instance_id) for member in request.members]
+    members = [(member.member_id, member.group_instance_id) for member in request.members]
+    if not request.group_id:
+        return context.reply(error_code=ErrorCode.invalid_group_id)
     try:
         errors = await broker.coordination.group(lambda now_ms: groups.leave_group(now_ms, request.group_id, members))
     except StorageFailed:
         return context.reply(error_code=ErrorCode.coordinator_not_available)
-    if context.version < 3:
-        return context.reply(error_code=errors[0])
-    if not request.group_id:
-        return context.reply(error_code=ErrorCode.invalid_group_id)
     return context.reply(
         error_code=ErrorCode.none,
         members=[

@@ -16,8 +16,8 @@ MAX_VERSION = 5
 
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
-    states = frozenset(getattr(request, "states_filter", ()))
-    types = frozenset(getattr(request, "types_filter", ()))
+    states = frozenset(request.states_filter)
+    types = frozenset(request.types_filter)
     return context.reply(
         error_code=ErrorCode.none,
         groups=[

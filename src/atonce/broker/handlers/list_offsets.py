@@ -39,7 +39,7 @@ _NOTHING = TimestampOffset(-1, -1, -1)
 
 
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
-    committed = getattr(request, "isolation_level", 0) == 1
+    committed = request.isolation_level == 1
     named = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     topics = []
     for topic in request.topics:
@@ -62,7 +62,7 @@ async def _one(broker: BrokerState, context: Context, topic: str, asked: Any, co
     partition = broker.topics.partition(topic, asked.partition_index)
     if partition is None:
         return {**answer, "error_code": ErrorCode.unknown_topic_or_partition}
-    epoch = getattr(asked, "current_leader_epoch", -1)
+    epoch = asked.current_leader_epoch
     if epoch >= 0 and epoch != partition.leader_epoch:
         fenced = epoch < partition.leader_epoch
         return {**answer, "error_code": ErrorCode.fenced_leader_epoch if fenced else ErrorCode.unknown_leader_epoch}

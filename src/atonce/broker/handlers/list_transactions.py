@@ -22,7 +22,7 @@ _STATES = {state.label: state for state in TransactionState}
 async def handle(broker: Any, context: Context, request: Any) -> Any:
     unknown = [name for name in request.state_filters if name not in _STATES]
     states = frozenset(_STATES[name] for name in request.state_filters if name in _STATES)
-    pattern = getattr(request, "transactional_id_pattern", None)
+    pattern = request.transactional_id_pattern
     try:
         found_by = compiled(pattern) if pattern else None
     except BadPattern:
@@ -32,7 +32,7 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
         broker.clock_ms(),
         producer_ids=frozenset(request.producer_id_filters),
         states=states,
-        longer_than_ms=getattr(request, "duration_filter", -1),
+        longer_than_ms=request.duration_filter,
         pattern=found_by,
     )
     return context.reply(

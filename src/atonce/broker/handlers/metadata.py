@@ -28,23 +28,24 @@ _log = logging.getLogger(__name__)
 
 async def handle(broker: BrokerState, context: Context, request: Any) -> Any:
     asked = request.topics
-    operations = bool(getattr(request, "include_topic_authorized_operations", False))
+    operations = request.include_topic_authorized_operations
     if asked is None or (context.version == 0 and not asked):
         topics = [describe_topic(broker, topic, operations=operations) for topic in broker.topics.all()]
     else:
         failed: set[str] = set()
-        if context.version < 4 or request.allow_auto_topic_creation:
+        if request.allow_auto_topic_creation:
             failed = await _create_missing(broker, [str(one.name) for one in asked if one.name is not None])
         # Named twice, answered once, as Kafka does.
         distinct = {(one.name, None if one.name is not None else one.topic_id): one for one in asked}
         topics = [_one(broker, one, failed, operations) async for one in paced(distinct.values())]
-    cluster_operations = getattr(request, "include_cluster_authorized_operations", False)
     return context.reply(
         brokers=[{"node_id": broker.node_id, "host": context.host, "port": context.port, "rack": None}],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if cluster_operations else NOT_ASKED,
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
     )
 
 

@@ -21,7 +21,7 @@ MAX_VERSION = 10
 
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
-    names = [_topic_name(broker, context, topic) for topic in request.topics]
+    names = [broker.topics.name_of(topic) for topic in request.topics]
     answers: dict[TopicPartition, ErrorCode] = {}
     wanted: list[OffsetToCommit] = []
     for name, topic in zip(names, request.topics, strict=True):
@@ -35,7 +35,8 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
     return context.reply(
         topics=[
             {
-                **({"topic_id": topic.topic_id} if context.version >= 10 else {"name": topic.name}),
+                "name": topic.name,
+                "topic_id": topic.topic_id,
                 "partitions": [
                     {
                         "partition_index": item.partition_index,
@@ -54,8 +55,7 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
 async def _commit(
     broker: Any, context: Context, request: Any, wanted: list[OffsetToCommit]
 ) -> dict[TopicPartition, ErrorCode]:
-    retention = getattr(request, "retention_time", None)
-    generation = getattr(request, "generation_id_or_member_epoch", None)
+    retention = request.retention_time
     if not wanted:
         return {}
     try:
@@ -64,8 +64,8 @@ async def _commit(
                 now_ms,
                 request.group_id,
                 request.member_id,
-                getattr(request, "group_instance_id", None),
-                request.generation_id if generation is None else generation,
+                request.group_instance_id,
+                request.generation_id_or_member_epoch,
                 wanted,
                 retention_ms=-1 if retention is None else milliseconds(retention),
                 knows_no_group=context.version >= 9,
@@ -76,17 +76,10 @@ async def _commit(
     return answers
 
 
-def _topic_name(broker: Any, context: Context, topic: Any) -> str | None:
-    if context.version < 10:
-        return str(topic.name)
-    found = None if topic.topic_id is None else broker.topics.topic_name(topic.topic_id)
-    return None if found is None else str(found)
-
-
 def offset_to_commit(name: str, item: Any) -> OffsetToCommit:
     return OffsetToCommit(
         TopicPartition(name, item.partition_index),
         item.committed_offset,
-        getattr(item, "committed_leader_epoch", -1),
+        item.committed_leader_epoch,
         item.committed_metadata,
     )

@@ -21,12 +21,10 @@ MAX_VERSION = 10
 
 
 async def handle(broker: Any, context: Context, request: Any) -> Any:
-    require_stable = getattr(request, "require_stable", False)
-    if context.version >= 8:
-        groups = {group.group_id: group for group in request.groups}.values()
-        return context.reply(groups=[await _group(broker, context, one, require_stable) async for one in paced(groups)])
-    answer = await _group(broker, context, request, require_stable)
-    return context.reply(topics=answer["topics"], error_code=answer["error_code"])
+    groups = {group.group_id: group for group in request.groups}.values()
+    return context.reply(
+        groups=[await _group(broker, context, one, request.require_stable) async for one in paced(groups)]
+    )
 
 
 async def _group(broker: Any, context: Context, group: Any, require_stable: bool) -> dict[str, Any]:
@@ -37,7 +35,7 @@ async def _group(broker: Any, context: Context, group: Any, require_stable: bool
     if topics is not None:
         wanted = []
         for topic in topics:
-            name = broker.topics.topic_name(topic.topic_id) if by_id else topic.name
+            name = broker.topics.name_of(topic)
             if name is None:
                 unknown.append(topic)
             else:
@@ -48,8 +46,8 @@ async def _group(broker: Any, context: Context, group: Any, require_stable: bool
                 group.group_id,
                 wanted,
                 require_stable=require_stable,
-                member_id=getattr(group, "member_id", None),
-                member_epoch=getattr(group, "member_epoch", -1),
+                member_id=group.member_id,
+                member_epoch=group.member_epoch,
             )
         )
     except StorageFailed:

@@ -21,10 +21,10 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
     sync = SyncRequest(
         group_id=request.group_id,
         member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
+        instance_id=request.group_instance_id,
         generation=request.generation_id,
-        protocol_type=getattr(request, "protocol_type", None),
-        protocol=getattr(request, "protocol_name", None),
+        protocol_type=request.protocol_type,
+        protocol=request.protocol_name,
         assignments=tuple((item.member_id, bytes(item.assignment)) for item in request.assignments),
     )
     if context.version >= 5 and (sync.protocol_type is None or sync.protocol is None):

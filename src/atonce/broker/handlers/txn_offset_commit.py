@@ -68,9 +68,9 @@ async def _commit(
         decision: Decision[dict[TopicPartition, ErrorCode]] = coordination.groups.commit_offsets_in_transaction(
             now_ms,
             request.group_id,
-            getattr(request, "member_id", ""),
-            getattr(request, "group_instance_id", None),
-            getattr(request, "generation_id", -1),
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
             wanted,
             producer,
         )

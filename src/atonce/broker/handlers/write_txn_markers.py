@@ -27,7 +27,7 @@ async def handle(broker: Any, context: Context, request: Any) -> Any:
                 marker.producer_epoch,
                 marker.transaction_result,
                 partitions,
-                getattr(marker, "transaction_version", 0),
+                marker.transaction_version,
                 min(marker.coordinator_epoch, COORDINATOR_EPOCH),
             )
         )

@@ -40,8 +40,8 @@ def cluster_findings(cluster: Cluster) -> Iterator[Finding]:
 
 def _brokers(cluster: Cluster) -> Iterator[Finding]:
     found = admin.brokers(cluster)
-    places = ", ".join(f"{each.id} at {each.host}:{each.port}" for each in found)
-    yield ok("brokers", f"{len(found)}, Kafka {cluster.broker_version}: {places}")
+    brokers = ", ".join(f"{each.id} at {each.host}:{each.port}" for each in found)
+    yield ok("brokers", f"{len(found)}, Kafka {cluster.broker_version}: {brokers}")
     thin = [each.name for each in admin.topics(cluster) if each.replication < 2]
     if len(found) > 1 and thin:
         yield warning(
@@ -166,8 +166,8 @@ def _readers(cluster: Cluster) -> Iterator[Finding]:
     """A reader's isolation level is not told by any broker. One sign of the wrong one can be seen: it went too far."""
     open_from: dict[tuple[str, int], int] = {}
     for each in hanging.open_on_partitions(cluster):
-        place = (each.topic, each.partition)
-        open_from[place] = min(open_from.get(place, each.start_offset), each.start_offset)
+        tp = (each.topic, each.partition)
+        open_from[tp] = min(open_from.get(tp, each.start_offset), each.start_offset)
     readers = set()
     for group in admin.groups(cluster):
         for lag in admin.group_lag(cluster, group.group):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 import socket
@@ -13,10 +12,12 @@ from pathlib import Path
 import psutil
 
 from atonce.cli.parts.finding import Finding, note, ok, problem, warning
+from atonce.cli.parts.support import spark_row
+from atonce.errors import UsageError
 from atonce.local.java import advice, installed_java, missing_words
 from atonce.local.ports import free_port
 
-SPARK = "4.3"
+SPARK = ">=4.0,<4.4"
 GIB = 1 << 30
 DISK_WARNING, DISK_PROBLEM = 5 * GIB, GIB // 2
 MEMORY_WARNING = 2 * GIB
@@ -25,6 +26,7 @@ MEMORY_WARNING = 2 * GIB
 def machine() -> Iterator[Finding]:
     yield java()
     yield spark()
+    yield from support()
     yield ports()
     yield name()
     yield from disks()
@@ -39,14 +41,16 @@ def java() -> Finding:
 
 
 def spark() -> Finding:
+    from atonce.spark.versions import has_python_sources, installed
+
     try:
-        version = importlib.metadata.version("pyspark")
-    except importlib.metadata.PackageNotFoundError:
-        return problem("Spark", "PySpark is not installed", f"pip install 'pyspark>={SPARK}'")
-    if not version.startswith(f"{SPARK}."):
-        return problem(
-            "Spark", f"PySpark {version}", f"AtOnce is built for PySpark {SPARK}: pip install 'pyspark=={SPARK}.*'"
-        )
+        pipelines = has_python_sources()
+    except UsageError as error:
+        found, _, advised = str(error).partition(" Next: ")
+        return problem("Spark", found, advised)
+    version = installed()
+    if not pipelines:
+        return warning("Spark", f"PySpark {version}", f"atonce.deliver works here; pipelines need pyspark{SPARK}")
     home = os.environ.get("SPARK_HOME")
     if home:
         return warning(
@@ -55,6 +59,21 @@ def spark() -> Finding:
             "unset SPARK_HOME unless that is the same version: Spark starts from there, not from the pip package",
         )
     return ok("Spark", f"PySpark {version}")
+
+
+def support() -> Iterator[Finding]:
+    """The row of docs/support.md that applies here."""
+    from atonce.spark.versions import installed
+
+    try:
+        version = installed()
+    except UsageError:
+        return
+    found = spark_row(version)
+    if found is None:
+        yield note("support", f"no test was recorded for PySpark {version}", "docs/support.md has those that were")
+    else:
+        yield ok("support", found)
 
 
 def ports() -> Finding:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from atonce.delivery.started import Started
 
 _LAG_EVERY_S = 2.0
+_LAG_KNOWN_WITHIN_S = 3.0
+_LAG_LOOK_S = 0.2
 _REFRESH_S = 0.25
 _LOG_EVERY_S = 1.0
 _NUMBERS_WIDTH = 16 + 5 * 7 + 8
@@ -47,16 +49,22 @@ def shown(pipelines: Sequence[Started]) -> Iterator[None]:
     from atonce.delivery.abilities import TellsLag
 
     ended, done = threading.Event(), threading.Event()
+    known = {each.name: threading.Event() for each in pipelines}
     numbers = [each.numbers for each in pipelines]
     if sys.stderr.isatty():
         displays = [threading.Thread(target=_live, args=(numbers, done), daemon=True)]
     else:
-        displays = [threading.Thread(target=_logged, args=(each, done), daemon=True) for each in numbers]
+        displays = [
+            threading.Thread(target=_logged, args=(each, known[each.pipeline], done), daemon=True) for each in numbers
+        ]
     lags = [
-        threading.Thread(target=_follow_lag, args=(each.numbers, each.name, each.source, ended), daemon=True)
+        threading.Thread(target=_follow_lag, args=(each.numbers, each.source, known[each.name], ended), daemon=True)
         for each in pipelines
         if isinstance(each.source, TellsLag)
     ]
+    for each in pipelines:
+        if not isinstance(each.source, TellsLag):
+            known[each.name].set()
     for thread in (*displays, *lags):
         thread.start()
     try:
@@ -95,9 +103,13 @@ def table(pipelines: Sequence[Snapshot], width: int) -> Any:
             str(now.commits),
             Text(str(now.restarts), style="yellow" if now.restarts else ""),
         )
+        if now.dead_letters:
+            whose = f"{now.pipeline} " if len(pipelines) > 1 else ""
+            troubles.append(Text(f"{whose}dead letters: {now.dead_letters:,}", style="yellow", no_wrap=True))
         if now.trouble:
             whose = f"{now.pipeline} " if len(pipelines) > 1 else ""
-            words = Text(f"{whose}waiting: {' '.join(now.trouble.split())}", style="yellow", no_wrap=True)
+            doubt = "in doubt, " if now.in_doubt_since is not None else ""
+            words = Text(f"{whose}{doubt}waiting: {' '.join(now.trouble.split())}", style="yellow", no_wrap=True)
             words.truncate(width - 1, overflow="ellipsis")
             troubles.append(words)
     return Group(made, *troubles) if troubles else made
@@ -126,13 +138,20 @@ def _live(numbers: Sequence[Numbers], done: threading.Event) -> None:
             live.update(painted(), refresh=True)
 
 
-def _logged(numbers: Numbers, done: threading.Event) -> None:
-    said: tuple[int, int] | None = None
+def _logged(numbers: Numbers, known: threading.Event, done: threading.Event) -> None:
+    """A line for each batch, one when something is waited for, and one at the end."""
+    known.wait(_LAG_KNOWN_WITHIN_S)  # the first line shall not be the only one without a lag
+    retries = 0
     while True:
         ended = done.wait(_LOG_EVERY_S)
+        if numbers.finished and not ended:
+            ended = _lag_is_counted(numbers, done)
+        while numbers.finished:
+            batch = numbers.finished.popleft()
+            print(log_line(replace(batch, lag=numbers.lag)), file=sys.stderr, flush=True)
         now = numbers.snapshot()
-        if (now.batches, now.retries) != said or ended:
-            said = (now.batches, now.retries)
+        if now.retries != retries or ended:
+            retries = now.retries
             print(log_line(now), file=sys.stderr, flush=True)
         if ended:
             return
@@ -159,17 +178,41 @@ def _now() -> dict[str, str]:
     return {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
 
-def _follow_lag(numbers: Numbers, name: str, source: TellsLag, done: threading.Event) -> None:
+def _lag_is_counted(numbers: Numbers, done: threading.Event) -> bool:
+    """Waits a moment until the lag is that after the last batch, where it is counted; whether it is over."""
+    until = time.monotonic() + _LAG_KNOWN_WITHIN_S
+    while numbers.lag_counted_at not in (None, numbers.positions) and time.monotonic() < until:
+        if done.wait(_LAG_LOOK_S):
+            return True
+    return done.is_set()
+
+
+def _moved_or_later(numbers: Numbers, done: threading.Event) -> bool:
+    """Until a batch has moved the pipeline, else for a while; whether it is over."""
+    until = time.monotonic() + _LAG_EVERY_S
+    while not (ended := done.wait(_LAG_LOOK_S)):
+        if numbers.positions is not numbers.lag_counted_at or time.monotonic() >= until:
+            break
+    return ended
+
+
+def _follow_lag(numbers: Numbers, source: TellsLag, known: threading.Event, done: threading.Event) -> None:
     from atonce.errors import AtOnceError
 
     try:
-        with source.lag(name) as lag:
+        with source.lag() as lag:
             last = False
             while True:
-                with contextlib.suppress(AtOnceError):
-                    numbers.lag = lag()
+                positions = numbers.positions
+                if positions is not None:
+                    with contextlib.suppress(AtOnceError):
+                        numbers.lag = lag(positions)
+                    numbers.lag_counted_at = positions
+                    known.set()
                 if last:
                     return
-                last = done.wait(_LAG_EVERY_S)
+                last = _moved_or_later(numbers, done)
     except AtOnceError:
         return  # the display goes on without the lag; the pipeline itself tells when the cluster is gone
+    finally:
+        known.set()

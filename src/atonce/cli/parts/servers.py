@@ -46,14 +46,21 @@ def parse_config(pairs: list[str] | None) -> Mapping[str, str]:
     from atonce.local.secrets import from_command_line
 
     config = {}
-    for pair in pairs or []:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"--config wants KEY=VALUE, got {pair!r}")
-        name = key.strip().removeprefix("kafka.")
-        is_secret = SECRET.search(name) is not None
-        config[name] = from_command_line(f"--config {name}", value.strip(), secret=is_secret)
+    for key, value in parse_pairs("--config", pairs).items():
+        name = key.removeprefix("kafka.")
+        config[name] = from_command_line(f"--config {name}", value, secret=SECRET.search(name) is not None)
     return config
+
+
+def parse_pairs(option: str, pairs: list[str] | None, form: str = "KEY=VALUE") -> dict[str, str]:
+    """What a repeated option was given."""
+    found = {}
+    for pair in pairs or []:
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or not key:
+            raise UsageError(f"{option} wants {form}, got {pair!r}")
+        found[key] = value
+    return found
 
 
 @contextmanager

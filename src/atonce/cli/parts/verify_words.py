@@ -22,9 +22,26 @@ OutputTable = Annotated[
         "table in a scratch schema is used; without it the table itself, EMPTIED before every run."
     ),
 ]
+OutputCommand = Annotated[
+    str | None,
+    typer.Option(
+        help="A command that prints what is there now, one JSON object a row, for outputs that verify has no reader "
+        "for; with the places of --app."
+    ),
+]
+EmptyCommand = Annotated[
+    str | None,
+    typer.Option(help="A command that empties that output, run before every run; not needed with {output} in both."),
+]
 Expect = Annotated[str | None, typer.Option(help="Level that the command promises; without it: what is seen.")]
 Level = Annotated[str | None, typer.Option(help="Verify the pipeline at this level instead of its own.")]
-Faults = Annotated[str, typer.Option(help="default, all, or names from --list, separated by commas.")]
+Faults = Annotated[
+    str, typer.Option(help="default, all, or names from --list, separated by commas; NAME:large: over a large batch.")
+]
+Pairs = Annotated[
+    int | None,
+    typer.Option(help="How many runs have two faults at once, drawn by the seed; default: some with --faults all."),
+]
 List = Annotated[bool, typer.Option("--list", help="List the faults and what each level may show.")]
 Seed = Annotated[int | None, typer.Option(help="Fixes everything that is random.")]
 Count = Annotated[int, typer.Option(help="How many numbered records to make.")]
@@ -45,7 +62,21 @@ OneToOne = Annotated[
     bool,
     typer.Option("--one-to-one", help="The command promises one output for every input, also in the clean run."),
 ]
-Broker = Annotated[str, typer.Option(help="Which broker verify starts: embedded, or apache for Apache Kafka itself.")]
+Quiet = Annotated[
+    float | None,
+    typer.Option(
+        "--quiet-s",
+        help="With --app: output that was still for so many seconds is complete; default: 1, or longer as a run "
+        "without faults shows. For programs that hold output back, such as until they commit.",
+    ),
+]
+Broker = Annotated[
+    str,
+    typer.Option(
+        help="Which broker verify starts: embedded; embedded-v1, with transaction protocol 1 as Kafka 3.x; or apache "
+        "for Apache Kafka itself."
+    ),
+]
 Nodes = Annotated[int, typer.Option(help="3: a cluster of Apache Kafka, whose nodes are killed and cut off.")]
 Servers = Annotated[str | None, typer.Option(help="A Kafka of yours, HOST:PORT,…; needs --allow-external.")]
 Database = Annotated[
@@ -61,6 +92,12 @@ AllowExternal = Annotated[
 ]
 Master = Annotated[str | None, typer.Option(help="Spark master for the pipeline.")]
 Matrix = Annotated[bool, typer.Option("--matrix", help="All four levels; with --faults all, all faults.")]
-Strict = Annotated[bool, typer.Option(help="Faults that were too weak are a failure.")]
+Strict = Annotated[
+    bool, typer.Option(help="Faults that were too weak are a failure, and so are faults that were not exercised.")
+]
+Compare = Annotated[
+    Path | None,
+    typer.Option(help="An older certificate: says what is worse now, exit code 1 if anything is."),
+]
 Json = Annotated[Path | None, typer.Option("--json", help="Write a certificate for CI.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Write a page for people.")]

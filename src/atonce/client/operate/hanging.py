@@ -139,9 +139,9 @@ def open_on_partitions(cluster: Cluster, names: Iterable[str] | None = None) -> 
             topics=[topic_request(name=name, partition_indexes=indexes) for name, indexes in partitions.items()]
         )
         answer = cluster.call(request, node=leader)
-        told = {(each.name, part.partition_index) for each in answer.topics for part in each.partitions}
+        served = {(each.name, part.partition_index) for each in answer.topics for part in each.partitions}
         for name, index in ((name, index) for name, indexes in partitions.items() for index in indexes):
-            if (name, index) not in told:
+            if (name, index) not in served:
                 raise left_out(f"asking for producers of {name}-{index}")
         for answered in answer.topics:
             for each in answered.partitions:

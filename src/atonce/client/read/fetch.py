@@ -50,14 +50,14 @@ def fetch_all(
     timeout_ms: int = NO_PROGRESS_MS,
     fail_on_data_loss: bool = True,
     only_this_topic: bool = False,
-    told: Callable[[Account], None] | None = None,
+    report: Callable[[Account], None] | None = None,
 ) -> Iterator[Any]:
     """Every visible record of each (topic, partition, start, end), as `pa.RecordBatch`es (see SCHEMA).
 
     One range after the other, each in offset order, start <= offset < end; while one is read, the next few are asked
     for. `timeout_ms` bounds the time without any progress. With `fail_on_data_loss=False`, records that are gone are
     passed over with a warning that names them, and a topic that was made again is read by its name, unless
-    `only_this_topic`: then no record of another topic is ever given. `told` hears what became of the offsets of each
+    `only_this_topic`: then no record of another topic is ever given. `report` hears what became of the offsets of each
     finished range.
     """
     readers = [
@@ -76,14 +76,14 @@ def fetch_all(
         for number, reader in enumerate(readers):
             for ahead in readers[number : number + ASKED_AHEAD]:
                 ahead.begin()
-            yield from _decoded(reader, headers, told)
+            yield from _decoded(reader, headers, report)
             reader.close()
     finally:
         for reader in readers:
             reader.close()
 
 
-def _decoded(reader: Reader, headers: bool, told: Callable[[Account], None] | None) -> Iterator[Any]:
+def _decoded(reader: Reader, headers: bool, report: Callable[[Account], None] | None) -> Iterator[Any]:
     wanted = reader.wanted
     constants = _Constants(wanted.topic, wanted.partition)
     schema = SCHEMA_WITH_HEADERS if headers else SCHEMA
@@ -113,13 +113,13 @@ def _decoded(reader: Reader, headers: bool, told: Callable[[Account], None] | No
         aborted=aborted,
         missing=missing + reader.missing,
         gone=reader.gone,
-        epoch=reader.last_epoch(epoch, reach) if told is not None else -1,
+        epoch=reader.last_epoch(epoch, reach) if report is not None else -1,
         first_epoch=first_epoch,
         last_epoch=last_epoch,
         reach=min(reach, wanted.end),
     )
-    if told is not None:
-        told(account)
+    if report is not None:
+        report(account)
 
 
 class _Constants:

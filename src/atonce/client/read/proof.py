@@ -60,8 +60,8 @@ class Proof:
         self.empty += 1
         if not self.exhausted:
             return False
-        place = TopicPartition(self.wanted.topic, self.wanted.partition)
-        self.local_start = earliest_local(self.cluster, place, self.leader_epoch)
+        tp = TopicPartition(self.wanted.topic, self.wanted.partition)
+        self.local_start = earliest_local(self.cluster, tp, self.leader_epoch)
         return self.possible
 
     def why_not(self) -> str:

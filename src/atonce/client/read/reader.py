@@ -67,7 +67,7 @@ class Reader:
         only_this_topic: bool = False,
     ) -> None:
         self._cluster, self.wanted, self.end = cluster, wanted, wanted.end
-        self.place = TopicPartition(wanted.topic, wanted.partition)
+        self.tp = TopicPartition(wanted.topic, wanted.partition)
         self._identity = Identity(cluster, wanted)
         self._level = isolation_level(isolation)
         self._max_bytes, self._timeout_ms = max_bytes, timeout_ms
@@ -102,9 +102,12 @@ class Reader:
             if answer.diverging_epoch is not None and answer.diverging_epoch.end_offset >= 0:
                 self._diverged()
                 continue
-            located = locate(answer.records or b"", f"topic {self.place.topic!r} partition {self.place.partition}")
+            located = locate(answer.records or b"", f"topic {self.tp.topic!r} partition {self.tp.partition}")
             if located.next_offset <= self._position:
-                self._cut_since = None  # the leader has this position
+                if answer.high_watermark >= self.end:
+                    self._cut_since = None  # the leader has all that we want
+                elif self._ends_early():
+                    continue
                 if self._nothing_left(answer):
                     self.missing = self.end - self._position
                     return
@@ -131,13 +134,13 @@ class Reader:
 
     def _ask(self) -> Any:
         """One answer for the position; asks only when no request is on its way."""
-        where = f"fetching {self.place} at offset {self._position}"
+        where = f"fetching {self.tp} at offset {self._position}"
         answer = self._receive()
-        entry = answered(answer, self.place.partition)
+        entry = answered(answer, self.tp.partition)
         while answer.throttle_time_ms > 0 and entry is None:
             self._throttled(answer.throttle_time_ms, where)
             answer = self._receive()
-            entry = answered(answer, self.place.partition)
+            entry = answered(answer, self.tp.partition)
         code = answer.error_code or (entry.error_code if entry is not None else Code.NONE)
         if answer.throttle_time_ms > 0:
             self._proof = None
@@ -192,15 +195,15 @@ class Reader:
     def _ask_for(self) -> Wire:
         """The connection on which the answer will come."""
         if self._wire is None:
-            self._wire = self._cluster.wire(self._cluster.leader(self.place.topic, self.place.partition))
+            self._wire = self._cluster.wire(self._cluster.leader(self.tp.topic, self.tp.partition))
         if not self._wire.outstanding:
             self._send(self._wire)
         return self._wire
 
     def _send(self, wire: Wire) -> None:
         question = Question(
-            topic=self.place.topic,
-            partition=self.place.partition,
+            topic=self.tp.topic,
+            partition=self.tp.partition,
             position=self._position,
             topic_id=self._identity.topic_id,
             fetched_epoch=self._epoch,
@@ -214,7 +217,7 @@ class Reader:
     def _lose(self) -> None:
         """The connection or the leader is gone: look for both anew."""
         self._proof = None
-        self._cluster.forget_topic(self.place.topic)
+        self._cluster.forget_topic(self.tp.topic)
         if self._wire is not None:
             self._wire.close()
             self._wire = None
@@ -241,7 +244,7 @@ class Reader:
                 self._lose()
         if time.monotonic() - self._progress_at > self._timeout_ms / 1000:
             raise TryAgain(
-                f"{self.place}: nothing to read at offset {self._position} for {self._timeout_ms} ms, although the "
+                f"{self.tp}: nothing to read at offset {self._position} for {self._timeout_ms} ms, although the "
                 f"batch ends at {self.end} (the broker's end is {bound}). {why_not}"
             )
         if self._proof is None:
@@ -255,15 +258,36 @@ class Reader:
             self._epoch = -1
             return
         position = self._position
-        first = list_offsets(self._cluster, {self.place: EARLIEST})[self.place]
-        last = list_offsets(self._cluster, {self.place: LATEST}, "read_uncommitted")[self.place]
+        first = list_offsets(self._cluster, {self.tp: EARLIEST})[self.tp]
+        last = list_offsets(self._cluster, {self.tp: LATEST}, "read_uncommitted")[self.tp]
         if first <= position and self._may_come_back(position, last):
             time.sleep(PAUSE_S)
             return
+        self._pass_over(first, last)
+
+    def _ends_early(self) -> bool:
+        """The log ends within our range, which it held when it was planned: cut off, or the leader is not up to date.
+        True when that was believed, and what is wanted passed over."""
+        if self._cut_since is None:
+            self._cut_since = time.monotonic()
+            self._lose()
+        if time.monotonic() - self._cut_since < CUT_BELIEVED_MS / 1000:
+            return False
+        last = list_offsets(self._cluster, {self.tp: LATEST}, "read_uncommitted")[self.tp]
+        if last >= self.end:
+            self._cut_since = None
+            return False
+        self._pass_over(list_offsets(self._cluster, {self.tp: EARLIEST})[self.tp], last)
+        return True
+
+    def _pass_over(self, first: int, last: int) -> None:
+        """Nothing between our position and what comes next will ever be there: refused, unless the user says so."""
+        position = self._position
         self._position = min(first, self.end) if first > position else self.end
         message = (
-            f"{self.place}: offsets {position} to {self._position - 1} are wanted, but only {first} to {last - 1} are "
-            "there: they were removed (retention, deletion, or the topic was made again) before they were read."
+            f"{self.tp}: offsets {position} to {self._position - 1} are wanted, but only {first} to {last - 1} are "
+            "there: they were removed (retention, deletion, a cut log, or the topic was made again) before they were "
+            "read."
         )
         if self._fail_on_data_loss:
             raise DataLossError(message + NEXT_STEP)
@@ -277,7 +301,7 @@ class Reader:
             self._cut_since = None
             if time.monotonic() - self._progress_at > self._timeout_ms / 1000:
                 raise TryAgain(
-                    f"{self.place}: the leader refuses to read at offset {position} and yet says that its log ends at "
+                    f"{self.tp}: the leader refuses to read at offset {position} and yet says that its log ends at "
                     f"{last}, for {self._timeout_ms} ms now. Next: see the broker's log."
                 )
             return True
@@ -289,8 +313,8 @@ class Reader:
     def _diverged(self) -> None:
         """The leader's log was written otherwise than what we read, or ends before it."""
         asked, self._proof = self._epoch, None
-        epoch, end = epoch_ends(self._cluster, {self.place: asked})[self.place]
-        last = list_offsets(self._cluster, {self.place: LATEST}, "read_uncommitted")[self.place]
+        epoch, end = epoch_ends(self._cluster, {self.tp: asked})[self.tp]
+        last = list_offsets(self._cluster, {self.tp: LATEST}, "read_uncommitted")[self.tp]
         if (last < self._position or (epoch == asked and end >= self._position)) and self._may_come_back(
             self._position, last
         ):
@@ -300,7 +324,7 @@ class Reader:
         if epoch >= 0 and epoch != asked:
             there += f" (epoch {epoch} ends at offset {end})"
         message = (
-            f"{self.place}: read up to offset {self._position}, the last record in leader epoch {asked}, but in the "
+            f"{self.tp}: read up to offset {self._position}, the last record in leader epoch {asked}, but in the "
             f"log as it is now {there}: the log was cut and written anew, as after an unclean leader election."
         )
         if self._fail_on_data_loss:
@@ -331,7 +355,7 @@ class Reader:
         """
         if epoch < 0 or reach >= self.end:
             return epoch
-        found, end = epoch_ends(self._cluster, {self.place: epoch})[self.place]
+        found, end = epoch_ends(self._cluster, {self.tp: epoch})[self.tp]
         return epoch if found == epoch and end >= self.end else -1
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ class Question:
         """`broker_version` is the newest Fetch that this broker knows. What it cannot be told is left out."""
         kind = FetchRequest.FetchTopic
         by_id = self.topic_id is not None and broker_version >= BY_ID
-        place = kind.FetchPartition(
+        partition = kind.FetchPartition(
             partition=self.partition,
             current_leader_epoch=self.leader_epoch,
             fetch_offset=self.position,
@@ -52,7 +52,7 @@ class Question:
             isolation_level=self.isolation_level,
             session_id=0,
             session_epoch=-1,
-            topics=[kind(partitions=[place], **name)],
+            topics=[kind(partitions=[partition], **name)],
             forgotten_topics_data=[],
             rack_id="",
             min_version=BY_ID if by_id else 4,

@@ -15,27 +15,27 @@ SAMPLE_BYTES = 128 << 10
 SAMPLE_TIMEOUT_MS = 5_000
 
 
-def bytes_per_offset(cluster: Cluster, place: TopicPartition, start: int, isolation: str) -> float | None:
+def bytes_per_offset(cluster: Cluster, tp: TopicPartition, start: int, isolation: str) -> float | None:
     """Bytes on the wire per offset around `start`; None when nothing can be read there just now."""
     question = Question(
-        topic=place.topic,
-        partition=place.partition,
+        topic=tp.topic,
+        partition=tp.partition,
         position=start,
         isolation_level=isolation_level(isolation),
         max_bytes=SAMPLE_BYTES,
         max_wait_ms=0,
     )
     try:
-        leader = cluster.leader(place.topic, place.partition)
+        leader = cluster.leader(tp.topic, tp.partition)
         answer = cluster.call(question.request(cluster.max_version(FetchRequest)), leader, SAMPLE_TIMEOUT_MS)
     except AtOnceError as error:
         if not is_retriable(error):
             raise
         return None
-    found = answered(answer, place.partition)
+    found = answered(answer, tp.partition)
     if found is None or found.error_code or not found.records:
         return None
-    located = locate(found.records, str(place))
+    located = locate(found.records, str(tp))
     if not len(located.table):
         return None
     span = int(located.table[-1, LAST_OFFSET]) + 1 - int(located.table[0, BASE_OFFSET])

@@ -38,11 +38,11 @@ def refuse_ignored_files(options: Mapping[str, str], spark: Any, level: Guarante
     """Settings under which Spark leaves out files or lines that it cannot read and goes on."""
     for name in _IGNORING:
         setting = f"spark.sql.files.{name}"
-        told = option(options, name)
-        value = told if told is not None else str(spark.conf.get(setting, "false"))
+        given = option(options, name)
+        value = given if given is not None else str(spark.conf.get(setting, "false"))
         if value.lower() == "true" and level in NO_LOSS:
             raise UsageError(
-                f"{name if told is not None else setting}=true is refused at {level.value}: a file that vanishes or "
+                f"{name if given is not None else setting}=true is refused at {level.value}: a file that vanishes or "
                 "cannot be read would be passed over, and nothing would say so. Next: set it to false."
             )
     mode = option(options, "mode") or ""
@@ -120,13 +120,13 @@ class FileWatch:
         found = _UNREADABLE.search(str(error))
         if found is None:
             return error
-        told = DataLossError(
+        lost = DataLossError(
             f"{as_printed(found['path'])} cannot be read: {found['why'].strip()}. Nothing of its batch "
             "was recorded as delivered. Next: put it back as it was and run the pipeline again; if it is lost for "
             "good, put one without rows in its place."
         )
-        told.__cause__ = error
-        return told
+        lost.__cause__ = error
+        return lost
 
     def _loaded(self) -> tuple[dict[str, State], FileRecord]:
         """Every file of batches that are surely delivered. What the last planned one read is judged when it comes."""

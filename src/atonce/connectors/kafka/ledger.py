@@ -69,15 +69,15 @@ class KafkaLedger:
                 f"group {self.group!r}: positions that cannot be compared have no place on input partitions"
             )
         offsets: dict[TopicPartition, Committed] = {}
-        for place, at in sorted(progress.positions.items()):
-            topic, _, index = place.rpartition("/")
-            more: dict[str, object] = {"t": progress.source_ids.get(topic, ""), "o": at}
-            if progress.first is not None and place in progress.first:
-                more["a"] = progress.first[place]
+        for partition, at in sorted(progress.positions.items()):
+            tp = TopicPartition.parse(partition)
+            more: dict[str, object] = {"t": progress.source_ids.get(tp.topic, ""), "o": at}
+            if progress.first is not None and partition in progress.first:
+                more["a"] = progress.first[partition]
             if not offsets:
                 more["r"] = cuts_to(progress.recent)
-            offsets[TopicPartition(topic, int(index))] = Committed(
-                offset=at, leader_epoch=progress.epochs.get(place, -1), metadata=_token(progress, more)
+            offsets[tp] = Committed(
+                offset=at, leader_epoch=progress.epochs.get(partition, -1), metadata=_token(progress, more)
             )
         return offsets
 
@@ -107,8 +107,7 @@ class KafkaLedger:
         if len(chunks) > self.on_partitions:
             raise UsageError(
                 f"the positions of {len(progress.positions or {})} input partitions take {len(body)} bytes, and the "
-                f"tokens "
-                f"on {self.on_partitions} partitions of {topic!r} hold {room} each. Next: give {topic!r} "
+                f"tokens on {self.on_partitions} partitions of {topic!r} hold {room} each. Next: give {topic!r} "
                 f"{len(chunks)} partitions."
             )
         return {
@@ -162,11 +161,11 @@ class KafkaLedger:
         tokens: Mapping[TopicPartition, Token | None],
         ours: Mapping[TopicPartition, Token],
     ) -> LedgerMismatch:
-        places = ", ".join(
+        others = ", ".join(
             f"{tp} at {committed[tp].offset}{_written(tokens[tp])}" for tp in sorted(set(tokens) - set(ours))[:8]
         )
         error = LedgerMismatch(
-            f"group {self.group!r} holds offsets that this pipeline did not write: {places}. A tool has reset them, or "
+            f"group {self.group!r} holds offsets that this pipeline did not write: {others}. A tool has reset them, or "
             "another consumer uses the name; resuming there could lose or double data. Next: run "
             f"`atonce reset {self.group} --to OFFSETS` to say where it should begin, or use another name."
         )
@@ -176,10 +175,7 @@ class KafkaLedger:
 
 def mirror_offsets(positions: Positions, note: str) -> dict[TopicPartition, Committed]:
     """Positions for lag tools only: the truth is elsewhere, and nobody reads these back."""
-    return {
-        TopicPartition(place.rpartition("/")[0], int(place.rpartition("/")[2])): Committed(offset=at, metadata=note)
-        for place, at in positions.items()
-    }
+    return {TopicPartition.parse(name): Committed(offset=at, metadata=note) for name, at in positions.items()}
 
 
 def _bodies(progress: Progress) -> list[str]:

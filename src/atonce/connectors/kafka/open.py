@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from atonce.client.cluster import Cluster
 from atonce.client.errors import FencedError
-from atonce.client.offsets import TopicPartition
+from atonce.client.offsets import TopicPartition, committed
 from atonce.client.same_cluster import same_cluster
 from atonce.connectors.kafka.ledger import KafkaLedger
 from atonce.connectors.kafka.owner import Owner
@@ -30,12 +31,16 @@ from atonce.connectors.kafka.topics import (
 from atonce.connectors.kafka.write.blobs import BLOB_SCHEMA, Encoder, Targets, TimeLimits
 from atonce.connectors.kafka.write.columns import check_columns
 from atonce.connectors.kafka.write.lease import LeaseServer
+from atonce.connectors.kafka.write.letters_out import LettersOut, put_aside, unreadable
 from atonce.connectors.kafka.write.send import FusedSend, Mode, Report, SendTask
 from atonce.connectors.kafka.write.sending import OutOfTime, Sending, Watch
 from atonce.connectors.kafka.write.spool import Spool
 from atonce.delivery.abilities import Partitioned
 from atonce.delivery.contract import Batch, Identity
-from atonce.delivery.events import Aborted, Committed, Committing, OutputDone, ProgressDone
+from atonce.delivery.events import Aborted, Committed, Committing, OutputDone, ProgressDone, PutAside, Retrying
+from atonce.delivery.letters import Kept, Letter
+from atonce.delivery.letters import Place as InputPlace
+from atonce.delivery.moving.backfill import refuse_overlap
 from atonce.delivery.progress import Progress
 from atonce.delivery.timer import TimedCommits
 from atonce.errors import AtOnceError, AttemptAborted, RefusedError, StartAgain, UndeliverableRow, UsageError
@@ -62,11 +67,10 @@ class KafkaOpenSink:
     ledger_apart = True
     """The group's offsets and the output are committed together, but stored apart: one can be older than the other."""
 
-    def __init__(self, kafka: Kafka, identity: Identity, spark: Any, say: Callable[[str], None] = print) -> None:
+    def __init__(self, kafka: Kafka, identity: Identity, spark: Any) -> None:
         self._kafka = kafka
         self._identity = identity
         self._spark = spark
-        self._say = say
         self._servers = kafka.servers or ""
         self._cluster = Cluster(self._servers, kafka.config)
         self._topics: dict[str, int] = {}
@@ -74,6 +78,10 @@ class KafkaOpenSink:
         self._limit = _MAX_MESSAGE_BYTES
         self._home_topic = self._where_progress_stands()
         self._claiming = False
+        self._begins_anew = False
+        """Nothing is delivered from where the ledger stands: a reset may have put it there."""
+        self._again: list[Kept] = []
+        """The dead letters that are replayed just now."""
         self._home: KafkaLedger
         self._owner: Owner
         """Known from the claim on."""
@@ -100,7 +108,26 @@ class KafkaOpenSink:
                 self._protocol.transactions(self._cluster, self._identity.name, self._partitions, self._check_protocol),
             )
             self._claiming = True  # whoever claims again is the same owner, which may have been replaced meanwhile
-        return self._owner.claim()
+        recorded = self._owner.claim()
+        self._begins_anew = recorded is None or recorded.batch_id < 0
+        return recorded
+
+    def peek(self) -> Progress | None:
+        return self._peek(self._identity.name)
+
+    def _peek(self, name: str) -> Progress | None:
+        home = None if self._home_topic is None else self._cluster.topic(self._home_topic, refresh=True)
+        if self._home_topic is not None and home is None:
+            return None
+        ledger = self._ledger_of(name, 1 if home is None else len(home.partitions))
+        return ledger.progress(committed(self._cluster, name, require_stable=True))
+
+    def _refuse_overlap(self, batch: Batch) -> None:
+        if self._identity.below is not None:
+            refuse_overlap(self._identity.below, self._peek(self._identity.below), batch.plan)
+
+    def _ledger_of(self, name: str, partitions: int) -> KafkaLedger:
+        return KafkaLedger(group=name, on_topic=self._home_topic, on_partitions=partitions)
 
     def _make_topics(self) -> None:
         """With the claim and not before: whatever is refused until then leaves nothing behind."""
@@ -108,16 +135,12 @@ class KafkaOpenSink:
         named = (*kafka.topic_names(), *([kafka.dead_letter] if kafka.dead_letter else []))
         for name in dict.fromkeys([*named, *([self._home_topic] if self._home_topic else [])]):
             self._find_or_create(name)
-        self._limit = min(
-            (topic_config(self._cluster, name, "max.message.bytes", _MAX_MESSAGE_BYTES) for name in self._topics),
-            default=_MAX_MESSAGE_BYTES,
+        of_topics = (
+            topic_config(self._cluster, name, "max.message.bytes", _MAX_MESSAGE_BYTES) for name in self._topics
         )
-        self._home = (
-            KafkaLedger(group=self._identity.name)
-            if self._home_topic is None
-            else KafkaLedger(
-                group=self._identity.name, on_topic=self._home_topic, on_partitions=self._topics[self._home_topic]
-            )
+        self._limit = min(min(of_topics, default=_MAX_MESSAGE_BYTES), self._cluster.max_batch_bytes)
+        self._home = self._ledger_of(
+            self._identity.name, 1 if self._home_topic is None else self._topics[self._home_topic]
         )
 
     def check_claim(self) -> None:
@@ -130,6 +153,7 @@ class KafkaOpenSink:
             for row in batch.df.select("topic").where("topic IS NOT NULL").distinct().collect():
                 if row["topic"] not in self._topics:
                     self._find_or_create(str(row["topic"]))
+        self._refuse_overlap(batch)
         if self._identity.guarantee is Guarantee.AT_LEAST_ONCE:
             self._owner.look()  # for the progress that follows
         return self._send(batch, Attempt(id=uuid.uuid4().hex), None).records
@@ -161,7 +185,8 @@ class KafkaOpenSink:
             return self._in_one_transaction(batch, progress)
 
     def settle(self) -> None:
-        self._owner.transaction.wait_complete()
+        if self._claiming:  # else it was stopped before its claim, and nothing of it is under way
+            self._owner.transaction.wait_complete()
 
     def close(self) -> None:
         with contextlib.ExitStack() as stack:  # each of them, also when one before it raises
@@ -239,11 +264,16 @@ class KafkaOpenSink:
             batch.watch(Committing())
 
         try:
+            self._refuse_overlap(batch)
             done = batch.complete(progress)
         except AtOnceError as error:  # what was read does not hold together
             self._abandon(batch, str(error)[:200])
             raise
-        self._owner.commit(done, before_end)
+
+        def doubted(error: Exception) -> None:
+            batch.watch(Retrying(why=f"a commit's outcome is unknown ({error}); asking the ledger", in_doubt=True))
+
+        self._owner.commit(done, before_end, doubted)
         batch.watch(Committed(rows=report.records))
         return report.records
 
@@ -256,11 +286,9 @@ class KafkaOpenSink:
         most = broker_config(self._cluster, "transaction.max.timeout.ms", _MAX_TIMEOUT_MS)
         if self._owner.timeout_ms >= most:
             raise RefusedError(
-                f"{late}, and the broker allows no longer transaction (transaction.max.timeout.ms={most}). Nothing "
-                f"of the "
-                "batch is visible. Next: make batches smaller (maxOffsetsPerTrigger, maxBytesPerTrigger), give "
-                "Spark more "
-                "cores, or raise transaction.max.timeout.ms on the broker."
+                f"{late}, and the broker allows no longer transaction (transaction.max.timeout.ms={most}). Nothing of "
+                "the batch is visible. Next: make batches smaller (maxOffsetsPerTrigger, maxBytesPerTrigger), give "
+                "Spark more cores, or raise transaction.max.timeout.ms on the broker."
             ) from None
         self._owner.begin(min(most, self._owner.timeout_ms * 4))
 
@@ -323,7 +351,41 @@ class KafkaOpenSink:
             self._spool.sweep()
         for note in report.notes:
             self._act_on(note)
+        self._put_aside(batch, report, attempt)
         return report
+
+    def _put_aside(self, batch: Batch, report: Report, attempt: Attempt) -> None:
+        """Dead letters into their topic, by the driver and in the batch's transaction: tasks do not write there."""
+        unread = batch.aside()
+        if unread and self._kafka.on_error != "dead-letter":
+            raise unreadable(unread[0], self._kafka.where())
+        found = [*unread, *report.dead]
+        if self._kafka.dead_letter is None:
+            return
+        aside = LettersOut(self._cluster, self._kafka, self._identity.pipeline, self._limit)
+        source = self._identity.source
+        back = aside.delivered_again(batch, source) if batch.again_from and self._begins_anew else []
+        if not found and not back and not self._again:
+            return
+        kept = itertools.chain([back] if back else [], put_aside(batch, found, source, self._again))
+        admit = self._admits(attempt) if self._task.mode == "transaction" else None
+        count = aside.send(self._task.on(attempt), self._topics[self._kafka.dead_letter], kept, admit)
+        if found:
+            batch.watch(PutAside(letters=count - len(back)))
+
+    def deliver_letters(self, batch: Batch, progress: Progress, chosen: Sequence[Kept]) -> tuple[int | None, int]:
+        """Rows and marks in one transaction: the newest record of a letter says what became of it."""
+        failed = set[tuple[InputPlace, int]]()
+
+        def hear(letters: Sequence[Letter]) -> None:
+            failed.update((each.place, each.index) for each in letters)
+
+        self._again = list(chosen)
+        try:
+            rows = self.output_and_progress(replace(batch, letters=hear), progress)
+        finally:
+            self._again = []
+        return rows, len([each for each in chosen if (each.letter.place, each.letter.index) in failed])
 
     def _admits(self, attempt: Attempt) -> Callable[[str, int], None]:
         """Asked by the lease before it grants this attempt a partition."""
@@ -371,7 +433,7 @@ class KafkaOpenSink:
             of_input = inputs.partition_count() if isinstance(inputs, Partitioned) else None
             count = self._kafka.partitions or of_input or DEFAULT_PARTITIONS
             create_topic(self._cluster, name, count)
-            self._say(f"created topic {name} with {count} partitions on {self._servers}")
+            print(f"created topic {name} with {count} partitions on {self._servers}")
             found = self._cluster.topic(name, refresh=True)
         if found is None:
             raise UsageError(f"topic {name!r} was created on {self._servers} but cannot be found there")
@@ -382,6 +444,8 @@ class KafkaOpenSink:
     def _where_progress_stands(self) -> str | None:
         """A topic of the output; None: on the input's own partitions, which are on this cluster."""
         inputs = self._identity.source
+        if self._identity.stands_for is not None and self._kafka.dead_letter is not None:
+            return self._kafka.dead_letter  # a replay: its input is what lies there
         if isinstance(inputs, KafkaSource) and same_cluster(
             self._servers, self._kafka.config, inputs.kafka.servers or "", inputs.kafka.config
         ):
@@ -389,8 +453,7 @@ class KafkaOpenSink:
         home = self._kafka.topic or self._kafka.progress_topic
         if home is None:
             raise UsageError(
-                "rows choose their topic by column and the input is not on this cluster, so progress has no place "
-                "to stand. "
-                "Next: name a topic for it with progress_topic."
+                "rows choose their topic by column and the input is not on this cluster, so progress has no place to "
+                "stand. Next: name a topic for it with progress_topic."
             )
         return home

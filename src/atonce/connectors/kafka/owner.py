@@ -146,7 +146,12 @@ class Owner:
         self._open = True
         return self.transaction
 
-    def commit(self, progress: Progress, before_end: Callable[[], None] | None = None) -> None:
+    def commit(
+        self,
+        progress: Progress,
+        before_end: Callable[[], None] | None = None,
+        doubted: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
         """Offsets and token into the open transaction, then its end. Returns only when it is known to be committed."""
         self._open = True
         self._compare()
@@ -154,11 +159,11 @@ class Owner:
         try:
             progress = self._commit(progress, before_end)
         except (FencedError, RetriableError) as error:
+            doubted(error)
             if not self.resolve():
                 raise AttemptAborted(
-                    f"the commit of batch {progress.batch_id} did not take place, nothing of it is visible, the "
-                    f"batch runs "
-                    f"again ({error})"
+                    f"the commit of batch {progress.batch_id} did not take place, nothing of it is visible, the batch "
+                    f"runs again ({error})"
                 ) from error
         except BaseException:
             self._in_doubt = None  # the offsets were refused, so the end was not sent
@@ -217,9 +222,7 @@ class Owner:
     def _without_what_is_gone(self, progress: Progress) -> Progress:
         """A topic that is gone, as fail_on_data_loss: false allows, has no place for an offset any more."""
         gone = {
-            place.topic
-            for place in self._ledger.offsets(progress)
-            if self._cluster.topic(place.topic, refresh=True) is None
+            tp.topic for tp in self._ledger.offsets(progress) if self._cluster.topic(tp.topic, refresh=True) is None
         }
         kept = {p: at for p, at in (progress.positions or {}).items() if p.rpartition("/")[0] not in gone}
         return replace(progress, positions=kept) if kept else progress
@@ -277,9 +280,8 @@ class Owner:
 
     def _replaced(self, how: str) -> str:
         return (
-            f"pipeline {self._identity.name!r} was taken over by a newer instance ({how}). This one delivers "
-            f"nothing more. "
-            "Next: stop one of the two, or give them different names."
+            f"pipeline {self._identity.name!r} was taken over by a newer instance ({how}). This one delivers nothing "
+            "more. Next: stop one of the two, or give them different names."
         )
 
 

@@ -8,7 +8,9 @@ from typing import Any
 from atonce.client.cluster import Cluster
 from atonce.connectors.kafka.protocol import RESIDUE, TransactionProtocol, asked, required
 from atonce.connectors.kafka.topic import Kafka
+from atonce.delivery.abilities import Beside
 from atonce.delivery.contract import Identity, OpenSink
+from atonce.delivery.letters import Kept
 from atonce.errors import AtOnceError, UsageError
 from atonce.guarantee import SinkTraits
 
@@ -36,6 +38,13 @@ class KafkaSink:
         """Topics by column appear while running, and an encoder inside the source could not learn of them."""
         return self.kafka.topic is not None
 
+    def beside(self) -> tuple[Beside, str]:
+        return Beside.BELOW, "records that both deliver would be there twice"
+
+    @property
+    def puts_aside(self) -> bool:
+        return self.kafka.on_error == "dead-letter"
+
     def describe(self) -> str:
         return self.kafka.where()
 
@@ -55,8 +64,7 @@ class KafkaSink:
                     if cluster.topic(name) is None:
                         raise UsageError(
                             f"topic {name!r} does not exist on {self.kafka.servers}, and create: false says not to "
-                            f"make it. "
-                            f"Next: `atonce topics create {name}`, or create: true."
+                            f"make it. Next: `atonce topics create {name}`, or create: true."
                         )
 
     def protocol(self, cluster: Cluster) -> TransactionProtocol:
@@ -92,6 +100,18 @@ class KafkaSink:
         found = doubts(self.kafka, outputs=[*self.kafka.topic_names(), *LEDGER_TOPICS])
         protocol = self._asked() if self.kafka.unverified_transactions == "allow" else None
         return [RESIDUE, *found] if protocol is not None and protocol.unverified else found
+
+    def where_aside(self) -> str:
+        return f"topic {self.kafka.dead_letter}, in the transaction of the batch, unique after compaction"
+
+    def kept_letters(self, pipeline: str) -> list[Kept]:
+        from atonce.connectors.kafka.read.letters import kept_letters
+
+        topic = self.kafka.dead_letter
+        if topic is None or not self.kafka.servers:
+            return []
+        with Cluster(self.kafka.servers, self.kafka.config) as cluster:
+            return kept_letters(cluster, topic, pipeline, self.kafka.topic or "")
 
     def open(self, identity: Identity, spark: Any) -> OpenSink:
         from atonce.connectors.kafka.open import KafkaOpenSink

@@ -15,9 +15,11 @@ from atonce.client.cluster import NO_ID, Cluster
 from atonce.client.offsets import EARLIEST, LATEST, TopicPartition, epoch_ends, list_offsets
 from atonce.client.read.ranges import Seam
 from atonce.client.same_cluster import same_cluster
+from atonce.connectors.kafka.read.plan import to_json_form
 from atonce.connectors.kafka.topic import Kafka
 from atonce.delivery.abilities import ArrowFunction, Mirror
 from atonce.delivery.contract import Sink
+from atonce.delivery.letters import Original, Place
 from atonce.delivery.progress import IDS, Positions
 from atonce.errors import DataLossError, UsageError
 from atonce.guarantee import SourceTraits
@@ -35,6 +37,8 @@ ASKED_AGAIN_EVERY_S = 0.25
 @dataclass(frozen=True, slots=True)
 class KafkaSource:
     kafka: Kafka
+    until: Positions | None = None
+    """Where a backfill ends, of every partition that it reads."""
 
     def traits(self) -> SourceTraits:
         return SourceTraits(
@@ -66,12 +70,19 @@ class KafkaSource:
                 wanted = dict.fromkeys(partitions, int(start["timestamp"]))
             else:
                 return self._named_positions(cluster, partitions, start)
-            return _by_place(_resolved(cluster, wanted, self.kafka.isolation))
+            return _by_name(_resolved(cluster, wanted, self.kafka.isolation))
 
     def source_ids(self) -> dict[str, str]:
         with self._cluster() as cluster:
             found = {name: cluster.topic(name) for name in self._topics(cluster)}
             return {name: topic.id for name, topic in found.items() if topic is not None and topic.id != NO_ID}
+
+    def ends(self) -> dict[str, tuple[int, int]]:
+        with self._cluster() as cluster:
+            partitions = self._partitions(cluster)
+            first = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST), "read_uncommitted")
+            last = list_offsets(cluster, dict.fromkeys(partitions, LATEST), "read_uncommitted")
+            return {str(tp): (first[tp], last[tp]) for tp in partitions}
 
     def refuse_torn(self, seams: Sequence[Seam]) -> None:
         """`DataLossError` if a batch was read of two logs. In one log the epoch only grows, and only behind all that
@@ -89,7 +100,11 @@ class KafkaSource:
     def refuse_cut(self, positions: Positions, epochs: Positions, done: str = "delivered") -> None:
         """`DataLossError` if a log no longer holds what was read of it: the leader epoch of the record before a
         position now ends below it. A log that ends below it altogether may have a leader that is not up to date."""
-        wanted = {_place(place): epoch for place, epoch in epochs.items() if place in positions and epoch >= 0}
+        wanted = {
+            TopicPartition.parse(partition): epoch
+            for partition, epoch in epochs.items()
+            if partition in positions and epoch >= 0
+        }
         began = time.monotonic()
         with self._cluster() as cluster:
             while wanted:
@@ -116,6 +131,11 @@ class KafkaSource:
             )
         log.warning("%s. Going on, as fail_on_data_loss: false says.", what)
 
+    @property
+    def goes_back(self) -> bool:
+        """A log that was cut is read on from its new end."""
+        return not self.kafka.fail_on_data_loss
+
     def partition_count(self) -> int:
         with self._cluster() as cluster:
             return len(self._partitions(cluster))
@@ -133,17 +153,28 @@ class KafkaSource:
             reader = reader.option("startingOffsets", "earliest")
         else:
             # Exactly there, also when there is nothing yet: a topic that appears meanwhile is read from its beginning.
-            reader = reader.option("atonce.first", _starting_offsets(self._selected(start)))
+            reader = reader.option("atonce.first", _nested(self._selected(start)))
+        if self.until is not None:
+            reader = reader.option("atonce.until", _nested(self.until))
         for key, value in kafka.options.items():
             reader = reader.option(key, value)
         return reader.load()
 
-    def load_range(self, spark: Any, place: str, start: int, end: int, options: dict[str, str]) -> Any:
+    def load_range(self, spark: Any, partition: str, start: int, end: int, options: dict[str, str]) -> Any:
         """Some records of one partition again, as a batch: to find the one that cannot be delivered."""
-        topic, _, index = place.rpartition("/")
+        topic, _, index = partition.rpartition("/")
         reader = self._reader(spark, options, batch=True).option("assign", json.dumps({topic: [int(index)]}))
         reader = reader.option("startingOffsets", json.dumps({topic: {index: start}}))
         return reader.option("endingOffsets", json.dumps({topic: {index: end}})).load()
+
+    def originals(self, places: Sequence[Place]) -> dict[Place, Original]:
+        """Single records again, for dead letters; without those that the log has lost since."""
+        from atonce.connectors.kafka.read.originals import originals
+
+        ends = self.ends()
+        there = [each for each in places if each[2] < ends.get(f"{each[0]}/{each[1]}", (0, 0))[1]]
+        with self._cluster() as cluster:
+            return originals(cluster, there, self.kafka.isolation)
 
     def _reader(self, spark: Any, options: dict[str, str], *, batch: bool = False) -> Any:
         from atonce.connectors.kafka.read.stream import register
@@ -170,10 +201,13 @@ class KafkaSource:
             return None
 
     def starting(self, at: str) -> KafkaSource:
-        return KafkaSource(replace(self.kafka, start=at))
+        return replace(self, kafka=replace(self.kafka, start=at))
 
     def starting_at(self, ms: int) -> KafkaSource:
-        return KafkaSource(replace(self.kafka, start={"timestamp": ms}))
+        return replace(self, kafka=replace(self.kafka, start={"timestamp": ms}))
+
+    def between(self, start: Positions, until: Positions) -> KafkaSource:
+        return replace(self, kafka=replace(self.kafka, start=json.loads(_nested(start))), until=until)
 
     def arrow_schema(self) -> Any:
         from atonce.connectors.kafka.read.stream import source_schema
@@ -203,20 +237,17 @@ class KafkaSource:
         return GroupMirror(name, mine.servers or "", mine.config)
 
     @contextlib.contextmanager
-    def lag(self, name: str) -> Iterator[Callable[[], int]]:
-        from atonce.client.operate.admin import group_lag
-
-        first = self.first_positions() or {}
+    def lag(self) -> Iterator[Callable[[Positions], int]]:
         with self._cluster() as cluster:
 
-            def counted() -> int:
-                """Of the input's partitions alone: a ledger on the output has offsets there, too. One without an offset
-                yet is read from where a new pipeline begins."""
-                known = {TopicPartition(each.topic, each.partition): each.lag for each in group_lag(cluster, name)}
-                here = self._partitions(cluster)
-                ends = list_offsets(cluster, {tp: LATEST for tp in here if tp not in known}, "read_uncommitted")
-                unread = sum(max(0, end - first.get(str(tp), 0)) for tp, end in ends.items())
-                return unread + sum(known[tp] for tp in here if tp in known)
+            def counted(positions: Positions) -> int:
+                """As Kafka's tools count it: up to the end of the log. A partition that is new is read as a whole."""
+                here = [tp for tp in self._partitions(cluster) if self.until is None or str(tp) in self.until]
+                ends = list_offsets(cluster, dict.fromkeys(here, LATEST), "read_uncommitted")
+                new = {tp: EARLIEST for tp in here if str(tp) not in positions}
+                begins = list_offsets(cluster, new, "read_uncommitted") if new else {}
+                upto = {tp: end if self.until is None else min(end, self.until[str(tp)]) for tp, end in ends.items()}
+                return sum(max(0, end - positions.get(str(tp), begins.get(tp, 0))) for tp, end in upto.items())
 
             yield counted
 
@@ -230,12 +261,12 @@ class KafkaSource:
         """Without partitions that are no longer asked for. One that is asked for and gone is a loss, not left out."""
         kafka = self.kafka
 
-        def asked_for(topic: str, index: int) -> bool:
+        def asked_for(tp: TopicPartition) -> bool:
             if kafka.pattern:
-                return re.fullmatch(kafka.pattern, topic) is not None
-            return index in kafka.assign.get(topic, ()) if kafka.assign else topic in kafka.topic_names()
+                return re.fullmatch(kafka.pattern, tp.topic) is not None
+            return tp.partition in kafka.assign.get(tp.topic, ()) if kafka.assign else tp.topic in kafka.topic_names()
 
-        return {p: at for p, at in start.items() if asked_for(p.rpartition("/")[0], int(p.rpartition("/")[2]))}
+        return {p: at for p, at in start.items() if asked_for(TopicPartition.parse(p))}
 
     def _cluster(self) -> Cluster:
         if not self.kafka.servers:
@@ -253,9 +284,8 @@ class KafkaSource:
             topic = cluster.topic(name)
             if topic is None:
                 raise UsageError(
-                    f"topic {name!r} does not exist on {self.kafka.servers}. Next: `atonce topics create {name}`, "
-                    f"or correct "
-                    f"its name; there are: {', '.join(sorted(cluster.topics())[:20]) or 'none'}"
+                    f"topic {name!r} does not exist on {self.kafka.servers}. Next: `atonce topics create {name}`, or "
+                    f"correct its name; there are: {', '.join(sorted(cluster.topics())[:20]) or 'none'}"
                 )
             there = [p.index for p in topic.partitions]
             wanted = self.kafka.assign[name] if self.kafka.assign else there
@@ -283,12 +313,7 @@ class KafkaSource:
         wanted = {tp: named.get(tp, EARLIEST) for tp in partitions}
         special = {tp: at for tp, at in wanted.items() if at < 0}
         fixed = {tp: at for tp, at in wanted.items() if at >= 0}
-        return _by_place({**fixed, **_resolved(cluster, special, self.kafka.isolation)})
-
-
-def _place(place: str) -> TopicPartition:
-    topic, _, index = place.rpartition("/")
-    return TopicPartition(topic, int(index))
+        return _by_name({**fixed, **_resolved(cluster, special, self.kafka.isolation)})
 
 
 def _cut_words(tp: TopicPartition, position: int, epoch: int, found: tuple[int, int], done: str) -> str:
@@ -306,13 +331,9 @@ def _resolved(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation:
     return {**found, **(list_offsets(cluster, late, isolation) if late else {})}
 
 
-def _by_place(offsets: Mapping[TopicPartition, int]) -> Positions:
-    return {f"{tp.topic}/{tp.partition}": at for tp, at in offsets.items()}
+def _by_name(offsets: Mapping[TopicPartition, int]) -> Positions:
+    return {str(tp): at for tp, at in offsets.items()}
 
 
-def _starting_offsets(positions: Positions) -> str:
-    nested: dict[str, dict[str, int]] = {}
-    for place, at in sorted(positions.items()):
-        topic, _, index = place.rpartition("/")
-        nested.setdefault(topic, {})[index] = at
-    return json.dumps(nested)
+def _nested(positions: Positions) -> str:
+    return json.dumps(to_json_form({TopicPartition.parse(name): at for name, at in positions.items()}))

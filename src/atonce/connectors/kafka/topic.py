@@ -109,6 +109,9 @@ class Kafka:
     auto_commit_interval_ms: int = field(default=5_000, kw_only=True)
     """How often progress is recorded under level none, as `auto.commit.interval.ms` of a consumer."""
 
+    def into(self, name: str) -> Kafka:
+        return replace(self, topic=name)
+
     def __post_init__(self) -> None:
         if isinstance(self.assign, Mapping):
             object.__setattr__(self, "assign", {t: tuple(int(p) for p in ps) for t, ps in self.assign.items()})
@@ -189,15 +192,15 @@ class Kafka:
         return reading_scratch(self, ground)
 
     def feed(self, ground: Ground) -> Topic:
-        from atonce.connectors.contract import Topic
+        from atonce.connectors.kafka.verified import read_topics
 
-        return Topic(ground.input)
+        return read_topics(self, ground)
 
     def static(self, spark: Any, schema: Any, records: Sequence[InputRecord]) -> Any:
         from atonce.connectors.kafka.verified import known
         from atonce.spark.static_rows import static_rows
 
-        return static_rows(spark, schema, known(self.topic, records))
+        return static_rows(spark, schema, known(self, records))
 
     def real_input(self) -> Topic | None:
         from atonce.connectors.contract import Topic

@@ -19,14 +19,15 @@ def train(draft: str) -> None:
     from atonce.connectors.kafka.read.stream import source_schema
     from atonce.spark import session as sessions
     from atonce.spark.arrow_job import map_in_arrow
-    from atonce.spark.checkpoint.manager import quick_on_a_local_disk
+    from atonce.spark.checkpoint.manager import suited_to
     from atonce.spark.planning.columnar_plan import on_columns
     from atonce.spark.planning.pruning import used_columns
+    from atonce.spark.versions import repartitioned
 
     sessions.__dict__["class_archive_options"] = lambda: f"-XX:ArchiveClassesAtExit={draft} {QUIET}"
     spark = sessions.session("local[2]")
     shuffled = map_in_arrow(spark.range(100).repartition(2), _same, "id bigint").selectExpr("CAST(id % 2 AS INT) AS id")
-    map_in_arrow(shuffled.repartitionById(2, "id"), _same, "id int").collect()
+    map_in_arrow(repartitioned(shuffled, 2, "id"), _same, "id int").collect()
     for plan in (on_columns, used_columns):
         plan(spark, source_schema(False), lambda df: df.selectExpr("key", "upper(CAST(value AS STRING)) AS value"))
     with tempfile.TemporaryDirectory(prefix="atonce-train-") as folder, Broker(data=Path(folder) / "broker") as broker:
@@ -39,7 +40,7 @@ def train(draft: str) -> None:
         for name, df in (("plain", lines), ("stateful", lines.groupBy("value").count()), ("ours", records)):
             writer = df.writeStream.outputMode("update" if name == "stateful" else "append")
             writer = writer.foreachBatch(lambda batch, _: batch.coalesce(1).collect() and None)
-            with quick_on_a_local_disk(spark, folder):
+            with suited_to(spark, folder, stateful=False):
                 query = writer.option("checkpointLocation", f"{folder}/{name}").trigger(availableNow=True).start()
             query.awaitTermination()
     # The archive is written while the JVM ends, so its end is waited for.

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 
 from atonce.backoff import Backoff
 from atonce.connectors.lake.parquet import WrittenFile
-from atonce.connectors.lake.plans import Entry, PlanFiles, epoch_of
-from atonce.connectors.lake.table import LakeTable, Snapshot
+from atonce.connectors.lake.plans import Entry, epoch_of
+from atonce.connectors.lake.table import Entries, LakeTable, Snapshot
 from atonce.delivery.contract import Identity
 from atonce.delivery.progress import Progress
 from atonce.errors import AtOnceError, AttemptAborted, InvariantError, LedgerMismatch, ReplacedError, RetriableError
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _RESOLVE_LIMIT_S = 0.05, 2.0, 60.0
 _log = logging.getLogger("atonce")
 
 
@@ -26,11 +26,10 @@ class Claim:
     whether it had.
     """
 
-    def __init__(self, identity: Identity, table: LakeTable, plans: PlanFiles, resolve_limit_s: float) -> None:
+    def __init__(self, identity: Identity, table: LakeTable, plans: Entries) -> None:
         self._identity = identity
         self._table = table
         self._plans = plans
-        self._resolve_limit_s = resolve_limit_s
         self._claimed = identity.claimed
         self._held: Entry | None = None
         self._last = -1
@@ -54,6 +53,16 @@ class Claim:
         self.doubt = None
         return self.held.progress
 
+    @property
+    def next_number(self) -> int:
+        """Of the next commit."""
+        return max(self.held.number, self._last) + 1
+
+    def peek(self) -> Progress | None:
+        """What the table holds of the pipeline, whoever holds it."""
+        entry = self._look()[1]
+        return None if entry is None else entry.progress
+
     def standing(self) -> Snapshot | None:
         """A snapshot in which the pipeline stands where we left it; else the error that says who moved it."""
         snapshot, entry = self._look()
@@ -75,18 +84,18 @@ class Claim:
         snapshot: Snapshot | None,
         progress: Progress | None,
         files: Sequence[WrittenFile] = (),
-        told: Callable[[], None] = lambda: None,
+        before_commit: Callable[[], None] = lambda: None,
     ) -> None:
-        """Files and progress in one step on a snapshot that `standing` gave. `told`: right before it is sent."""
+        """Files and progress in one step on a snapshot from `standing`; `before_commit` right before it is sent."""
         entry = self._put(progress, snapshot)
-        told()
+        before_commit()
         if snapshot is None:  # nobody knows the columns yet: the newest plan file is what counts
             if self._plans.newest() != entry:
                 raise self._why(self._plans.newest())
         else:
             self.doubt = entry  # from here on, whatever interrupts us, it is resolved first
             try:
-                snapshot.commit(entry.number, files)
+                snapshot.commit(entry, files)
             except Exception as error:
                 if not self.resolve():
                     raise AttemptAborted(
@@ -99,7 +108,7 @@ class Claim:
             self._plans.prune(entry.number)
 
     def _put(self, progress: Progress | None, snapshot: Snapshot | None) -> Entry:
-        number = max(self.held.number, self._last) + 1
+        number = self.next_number
         entry = self._entry(number, self.held.number, progress, snapshot)
         if not self._plans.put(entry):
             raise InvariantError(
@@ -111,7 +120,7 @@ class Claim:
 
     def _renew(self, may: Callable[[Entry | None], bool]) -> Entry | None:
         """A claim with the next epoch on top of an entry that `may` be claimed over; returns that entry."""
-        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, self._resolve_limit_s)
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _RESOLVE_LIMIT_S)
         sent: dict[int, tuple[Entry, Entry | None]] = {}
         while True:
             try:
@@ -121,6 +130,8 @@ class Claim:
                     return sent[entry.number][1]
                 if not may(entry):
                     raise self._why(entry)
+                if snapshot is None and self._table.begin():
+                    continue
                 epoch = 1 + epoch_of(max([-1, *self._plans.numbers(), -1 if entry is None else entry.number]))
                 claim = self._entry(
                     max(epoch, 1) << 32,
@@ -141,7 +152,7 @@ class Claim:
 
     def _send(self, snapshot: Snapshot, claim: Entry) -> None:
         try:
-            snapshot.commit(claim.number, ())
+            snapshot.commit(claim, ())
         except Exception as error:
             raise RetriableError(f"a claim on its table was not accepted: {_line(error)}") from error
 
@@ -156,13 +167,14 @@ class Claim:
 
     def _look(self) -> tuple[Snapshot | None, Entry | None]:
         snapshot = self._table.snapshot()
-        if snapshot is not None and snapshot.number is not None:
-            return snapshot, self._plans.read(snapshot.number)
+        if snapshot is not None and (entry := snapshot.entry) is not None:
+            return snapshot, entry
         waiting = self._plans.newest()
         if snapshot is None and waiting is not None and waiting.table:
             raise LedgerMismatch(
-                f"the table of {self._identity.name} is gone, and its progress in {self._plans.folder} is not. Nothing "
-                "was delivered. Next: restore the table, or remove that folder and start over with `atonce reset`."
+                f"the table of {self._identity.name} is gone, and its progress in {self._plans.describe()} is not. "
+                "Nothing was delivered. Next: restore the table, or remove that folder and start over with "
+                "`atonce reset`."
             )
         return snapshot, None if waiting is None or waiting.table else waiting
 

@@ -51,8 +51,8 @@ class Entry:
     @classmethod
     def from_text(cls, text: str, where: str) -> Entry:
         kept = json.loads(text)
-        told = kept.pop("progress")
-        return cls(**kept, progress=None if told is None else from_text(told, where))
+        text = kept.pop("progress")
+        return cls(**kept, progress=None if text is None else from_text(text, where))
 
 
 class PlanFiles:
@@ -105,8 +105,18 @@ class PlanFiles:
                 with contextlib.suppress(OSError):
                     self._file(number).unlink()
 
+    def describe(self) -> str:
+        return str(self.folder)
+
     def _file(self, number: int) -> Path:
         return self.folder / f"{number:0{_DIGITS}}.json"
+
+
+def sync_file(file: Path) -> None:
+    """It, and its name, survive a power cut."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+    sync_folder(file.parent)
 
 
 def sync_folder(folder: Path) -> None:

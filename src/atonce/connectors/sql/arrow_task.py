@@ -29,7 +29,7 @@ class ArrowTask:
     deletes: Deletes | None = None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return stream(self.secret, batches, ROWS_PER_FRAME, self.send)
+        return stream(self.secret, batches, ROWS_PER_FRAME, self.send, self.names)
 
     def send(self, feed: Feed, piece: Any, partition: int, first_row: int) -> None:
         """Check one piece of a record batch, number its rows, and put it on its way."""

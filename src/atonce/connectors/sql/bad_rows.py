@@ -1,4 +1,4 @@
-"""Rows that cannot be delivered: how they are named to people, and how they stand in a dead-letter table."""
+"""Rows that cannot be delivered: how they are named to people, and how they travel to the driver."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import Any
 import pyarrow as pa
 
 from atonce.delivery.contract import Batch
+from atonce.delivery.letters import ORIGIN
 from atonce.errors import UndeliverableRow
 
 POSITION = ("topic", "partition", "offset")
 """Columns of Kafka's that name a row's place in the input, when the DataFrame carries them."""
-DEAD_LETTER_COLUMNS = ("pipeline", "batch_id", "input_topic", "input_partition", "input_offset", "reason", "row_json")
+NOT_STORED = (*POSITION, *ORIGIN)
+"""Columns that a table need not have: they name a row, and no more."""
 
 _SHOWN = 300
 
 
 def as_json(row: Mapping[str, Any]) -> str:
     """The row for people and for repair; bytes that are not text stand as base64."""
-    return json.dumps({name: _plain(value) for name, value in row.items()}, default=str)
+    return json.dumps({name: _plain(value) for name, value in row.items() if name not in ORIGIN}, default=str)
 
 
 def _plain(value: Any) -> Any:
@@ -43,8 +45,10 @@ def rows_at(batch: Any, names: Sequence[str], places: Sequence[int]) -> list[dic
 
 def bad_row(row: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """One bad row as it travels from a task to the driver."""
-    topic, partition, offset = (_plain(row.get(name)) for name in POSITION)
-    return {"topic": topic, "partition": partition, "offset": offset, "reason": reason, "row": as_json(row)}
+    known = ORIGIN if row.get(ORIGIN[2]) is not None else (*POSITION, "")
+    topic, partition, offset, index = (_plain(row.get(name)) for name in known)
+    place = {"topic": topic, "partition": partition, "offset": offset, "index": index or 0}
+    return {**place, "reason": reason, "row": as_json(row)}
 
 
 def undeliverable(bad: Mapping[str, Any], table: str, batch: Batch) -> UndeliverableRow:
@@ -55,11 +59,15 @@ def undeliverable(bad: Mapping[str, Any], table: str, batch: Batch) -> Undeliver
         where = f"{topic}partition {bad.get('partition')}, offset {bad['offset']}"
     else:
         where = f"batch {batch.plan.batch_id}{_span(batch)}"
-    shown = str(bad.get("row", ""))
-    shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+    if bad.get("row") is None:
+        what = f"a record cannot be read: {bad['reason']}. It is at {where}"
+    else:
+        shown = str(bad["row"])
+        shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+        what = f"a row cannot be delivered to {table}: {bad['reason']}. It comes from {where}. Row: {shown}"
     error = UndeliverableRow(
-        f"a row cannot be delivered to {table}: {bad['reason']}. It comes from {where}. Row: {shown}. Nothing of the "
-        'batch was delivered. Next: repair it in the transform, or set on_error="dead-letter" to put such rows aside.'
+        f"{what}. Nothing of the batch was delivered. Next: repair it in the transform, or set "
+        'on_error="dead-letter" to put such rows aside.'
     )
     error.located = located
     return error
@@ -73,9 +81,3 @@ def _span(batch: Batch) -> str:
         f"{name} from {start.get(name, 0)} to {end[name]}" for name in sorted(end) if end[name] > start.get(name, 0)
     ]
     return f" ({'; '.join(parts[:8])})" if parts else ""
-
-
-def dead_letter_values(bad: Mapping[str, Any], pipeline: str, batch_id: int) -> tuple[Any, ...]:
-    """In the order of `DEAD_LETTER_COLUMNS`. Text columns of databases hold no NUL, so it is spelt out."""
-    text = [str(bad[name]).replace("\x00", "\\u0000") for name in ("reason", "row")]
-    return (pipeline, batch_id, bad.get("topic"), bad.get("partition"), bad.get("offset"), *text)

@@ -8,16 +8,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from atonce.backoff import Backoff
+from atonce.connectors.sql.beside.letters import Again
 from atonce.connectors.sql.ledger import LedgerMoved, LedgerRow, SqlLedger, matches
 from atonce.delivery.contract import Batch, Identity
 from atonce.delivery.events import Aborted, Committed, Committing, Event, OutputDone, ProgressDone, Retrying
+from atonce.delivery.letters import Kept
+from atonce.delivery.moving.backfill import refuse_overlap
 from atonce.delivery.progress import Plan, Progress
 from atonce.delivery.timer import AUTO_COMMIT_INTERVAL_S, TimedCommits
-from atonce.errors import AttemptAborted, OutcomeUnknown, RetriableError, UndeliverableRow
+from atonce.errors import AttemptAborted, LedgerMismatch, OutcomeUnknown, RetriableError, UndeliverableRow
 from atonce.guarantee import Guarantee
 
 RESOLVE_LIMIT_S = 60.0
@@ -34,6 +38,10 @@ class _TakenBack(Exception):
 
 class Store(Protocol):
     """One database: connections, transactions, and how a batch is written inside one."""
+
+    @property
+    def output(self) -> str:
+        """The table, as dead letters name it."""
 
     def connect(self) -> Any:
         """A new connection outside any transaction. `RetriableError` when the database does not answer."""
@@ -55,6 +63,9 @@ class Store(Protocol):
 
     def write(self, connection: Any, batch: Batch) -> int:
         """Inside a transaction: write the batch's rows, and return how many."""
+
+    def mark(self, connection: Any, again: Again) -> None:
+        """Inside a transaction: what became of replayed dead letters, on them."""
 
     def translate(self, error: Exception) -> Exception:
         """The database's error in our own words: who must act."""
@@ -86,14 +97,14 @@ class OpenSqlSink:
         ledger: SqlLedger,
         *,
         timer_interval_s: float = AUTO_COMMIT_INTERVAL_S,
-        resolve_limit_s: float = RESOLVE_LIMIT_S,
     ) -> None:
         self._identity = identity
         self._store = store
         self._ledger = ledger
-        self._resolve_limit_s = resolve_limit_s
+        self._resolve_limit_s = RESOLVE_LIMIT_S
         self._connection: Any = None
         self._doubt: Progress | None = None
+        self._again: Again | None = None
         self._claimed = identity.claimed
         self._timer = TimedCommits(self._record_from_timer, timer_interval_s)
         self._timer_connection: Any = None
@@ -113,6 +124,24 @@ class OpenSqlSink:
             self._doubt = None
             return recorded if recorded is not None and recorded.sequence > 0 else None
 
+    def peek(self) -> Progress | None:
+        found: Progress | None = None
+
+        def work(connection: Any) -> None:
+            nonlocal found
+            self._store.prepare(connection, self._ledger)
+            row = self._ledger.read(connection)
+            found = row.progress if row is not None and row.progress.sequence > 0 else None
+            raise _TakenBack
+
+        nowhere = self._store.nowhere() if isinstance(self._store, MadeByConnecting) else None
+        if nowhere is not None:
+            self._store.close(nowhere)
+            return None
+        with contextlib.suppress(_TakenBack):
+            self._until_answered(work)
+        return found
+
     @property
     def replaced(self) -> tuple[str, int] | None:
         return self._ledger.before
@@ -123,10 +152,10 @@ class OpenSqlSink:
 
     def output(self, batch: Batch) -> int | None:
         if self._identity.guarantee is Guarantee.NONE:
-            return self._transaction(lambda connection: self._store.write(connection, batch))
+            return self._transaction(lambda connection: self._write(connection, batch))
 
         def work(connection: Any) -> tuple[int, LedgerRow]:
-            return self._store.write(connection, batch), self._ledger.mark(connection)
+            return self._write(connection, batch), self._ledger.mark(connection)
 
         with self._recording:
             try:
@@ -135,7 +164,7 @@ class OpenSqlSink:
                 self._until_answered(self._ledger.check)
                 raise
             except OutcomeUnknown:
-                went_back = self._until_answered(self._ledger.resolve)[1]
+                went_back = self._resolved()[1]
                 if went_back is not None:
                     raise went_back from None
                 raise
@@ -169,7 +198,11 @@ class OpenSqlSink:
 
         def work(connection: Any) -> int:
             nonlocal wanted
-            rows = self._store.write(connection, batch)
+            if self._again is not None:
+                self._again.begin()
+            rows = self._write(connection, batch)
+            if self._again is not None:
+                self._store.mark(connection, self._again)
             batch.watch(OutputDone(rows=rows))
             wanted = batch.complete(progress)
             self._ledger.advance(connection, wanted)
@@ -195,6 +228,24 @@ class OpenSqlSink:
         self._ledger.acknowledged(wanted)
         batch.watch(Committed(rows=rows))
         return rows
+
+    def _write(self, connection: Any, batch: Batch) -> int:
+        rows = self._store.write(connection, batch)
+        below = self._identity.below
+        if below is not None:
+            live = self._ledger.read(connection, below)
+            refuse_overlap(below, None if live is None else live.progress, batch.plan)
+        return rows
+
+    def deliver_letters(self, batch: Batch, progress: Progress, chosen: Sequence[Kept]) -> tuple[int | None, int]:
+        """The rows of these letters and the marks on them in one transaction: how many rows, and letters that failed
+        again. Each letter is delivered once, whatever happens."""
+        again = self._again = Again([each.letter for each in chosen], self._identity.pipeline, self._store.output)
+        try:
+            rows = self.output_and_progress(replace(batch, letters=again.hear), progress)
+        finally:
+            self._again = None
+        return rows, again.failed_again
 
     def fused(self, transform: Any, schema: str) -> tuple[Any, str] | None:
         """What delivers an Arrow transform's rows from inside the source's tasks, if this database can."""
@@ -294,14 +345,18 @@ class OpenSqlSink:
 
     def _is_in(self, progress: Progress, batch: Batch) -> Progress | None:
         """Resolve a commit in doubt: raise our epoch, which waits for it or shuts it out, then compare."""
-        batch.watch(Retrying(why="a commit's outcome is unknown; asking the ledger"))
-        recorded, went_back = self._until_answered(self._ledger.resolve)
+        batch.watch(Retrying(why="a commit's outcome is unknown; asking the ledger", in_doubt=True))
+        recorded, went_back = self._resolved()
         self._doubt = None
         if matches(recorded, progress):
             return recorded
         if went_back is not None:
             raise went_back
         return None
+
+    def _resolved(self) -> tuple[Progress, LedgerMismatch | None]:
+        left = self._ledger.left_at
+        return self._until_answered(lambda connection: self._ledger.resolve(connection, left))
 
     def _until_answered(self, work: Callable[[Any], _Result]) -> _Result:
         """Run a transaction that may safely run twice until the database answers, within a limit."""

@@ -143,9 +143,16 @@ class SqlLedger:
             raise self._not_ours(self.read(connection))
         return self._hold(row).progress
 
-    def resolve(self, connection: Any) -> tuple[Progress, LedgerMismatch | None]:
-        """`reclaim`, and whether the row stands neither where we left it nor at the commit in doubt."""
-        left = self._held
+    @property
+    def left_at(self) -> LedgerRow | None:
+        """Where this instance left its row."""
+        return self._held
+
+    def resolve(self, connection: Any, left: LedgerRow | None) -> tuple[Progress, LedgerMismatch | None]:
+        """`reclaim`, and whether the row stands neither where we left it nor at the commit in doubt.
+
+        `left`: `left_at` before the first try. A try whose answer is lost has read the row already.
+        """
         recorded = self.reclaim(connection)
         held = self._held
         if left is None or held is None or _place(held)[1:] == _place(left)[1:]:
@@ -234,8 +241,10 @@ class SqlLedger:
         if row is None or held is None or _place(row) != _place(held):
             raise self._not_ours(row)
 
-    def read(self, connection: Any) -> LedgerRow | None:
-        row = self._execute(connection, f"SELECT {_COLUMNS} FROM {{table}} WHERE name = ?", self._name).fetchone()
+    def read(self, connection: Any, name: str | None = None) -> LedgerRow | None:
+        """Our row, or that of another pipeline."""
+        found = self._execute(connection, f"SELECT {_COLUMNS} FROM {{table}} WHERE name = ?", name or self._name)
+        row = found.fetchone()
         return None if row is None else self._parse(row)
 
     def _hold(self, row: Any) -> LedgerRow:

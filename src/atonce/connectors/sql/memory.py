@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
+
+from atonce.errors import RefusedError
 
 PRUNE_EVERY_S = 60.0
 _GAP_SHARE = 10
@@ -54,3 +57,30 @@ class MemoryClock:
             return None
         self._pruned_at = now
         return now - self._keep_s
+
+
+def give_to_the_table(execute: Callable[[str], Any], memory: str, create: str) -> None:
+    """Message numbers that an older version kept for each pipeline, as what they are now: the table's own."""
+    refuse_numbers_of_two(execute, memory)
+    for statement in (
+        f"CREATE TEMPORARY TABLE atonce_numbers AS SELECT number, seen_at FROM {memory}",
+        f"DROP TABLE {memory}",
+        create,
+        f"INSERT INTO {memory} (number, seen_at) SELECT number, seen_at FROM atonce_numbers",
+        "DROP TABLE atonce_numbers",
+    ):
+        execute(statement)
+
+
+def refuse_numbers_of_two(execute: Callable[[str], Any], memory: str) -> None:
+    """A number that two pipelines took was two messages: as the table's, one of such would be dropped from now on."""
+    found = execute(
+        f"SELECT number, min(pipeline), max(pipeline) FROM {memory} GROUP BY number HAVING count(*) > 1 LIMIT 1"
+    ).fetchone()
+    if found is not None:
+        raise RefusedError(
+            f"{memory} holds number {found[0]} of {found[1]!r} and of {found[2]!r}, but numbers belong to the table, "
+            "whoever brings them: the message of one of the two would be dropped. Nothing was delivered. Next: make "
+            "numbers unique to each message (a prefix of the pipeline will do), or give the pipelines tables of their "
+            f"own; then DELETE FROM {memory} what is no longer needed."
+        )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
+from atonce.connectors.contract import Merge
+from atonce.delivery.abilities import Beside
 from atonce.delivery.timer import AUTO_COMMIT_INTERVAL_S
 from atonce.errors import UsageError
 
@@ -21,6 +24,7 @@ class TableOptions:
     key: str | Sequence[str] | None = None
     order_by: str | Sequence[str] | None = None
     create: bool = False
+    evolve: bool = False
     dedupe: str | None = None
     dedupe_keep: str | float | None = None
     delete: str | None = None
@@ -62,6 +66,15 @@ class TableOptions:
         """Columns that must never be null, in a row that deletes neither."""
         return (*self.keys, *(self.orders if self.mode == "upsert" else ()), *([self.dedupe] if self.dedupe else []))
 
+    def letters_beside(self, table: str) -> str:
+        """The table of dead letters."""
+        return self.dead_letter or f"{table}_dead_letter"
+
+    @property
+    def puts_aside(self) -> bool:
+        """What cannot be delivered is kept as a dead letter, and the rest goes on."""
+        return self.on_error == "dead-letter"
+
     def keys_by_order(self) -> tuple[str, ...]:
         """The key of an upsert, where no column says which row of it is the last."""
         return self.keys if self.mode == "upsert" and not self.orders else ()
@@ -70,6 +83,32 @@ class TableOptions:
     def absorbs_repetition(self) -> bool:
         """A batch written twice leaves what a batch written once leaves."""
         return self.mode == "upsert" or self.dedupe is not None
+
+    def merged_by(self) -> Merge | None:
+        if self.mode == "upsert":
+            return Merge(key=self.keys, order_by=self.orders, delete=self.delete)
+        return Merge(key=(self.dedupe,), first=True) if self.dedupe is not None else None
+
+    def deleting(self, column: str) -> tuple[Self, str]:
+        """With the boolean column by which rows are deleted, unless it has one."""
+        if self.mode != "upsert":
+            raise UsageError("deletes belongs to mode: upsert and its key; without one nothing says which row goes")
+        return (self, self.flag) if self.flag is not None else (replace(self, delete=column), column)
+
+    def beside(self) -> tuple[Beside, str]:
+        """What a second pipeline may do to the table while a first one writes it."""
+        if self.mode == "upsert":
+            if not self.orders:
+                return Beside.NO, "without order_by its older rows would be written over newer ones of the same key"
+            if self.remembers_deletes:
+                kept = self.deletes_keep or DELETES_KEEP
+                return Beside.TO_WHERE_IT_STANDS, f"a row deleted more than {kept} ago (deletes_keep) would stand again"
+            return Beside.ABSORBED, f"the newest row of a key stays, by {', '.join(self.orders)}"
+        if self.dedupe is None:
+            return Beside.BELOW, "appended rows that both deliver would be there twice"
+        if self.dedupe_keep is not None:
+            return Beside.BELOW, f"numbers older than {self.dedupe_keep} are forgotten (dedupe_keep)"
+        return Beside.ABSORBED, f"a number in {self.dedupe} is taken once, whoever brings it"
 
     def check_options(self) -> None:
         """`UsageError` when options are wrong by themselves, before anything is connected."""
@@ -123,9 +162,16 @@ class TableOptions:
                 f"no row comes later than {self.deletes_keep or DELETES_KEEP} after a newer deletion of its key "
                 f"(deletes_keep): it would stand again"
             )
+        if self.evolve:
+            found.append(
+                f"columns that the rows bring and {table} lacks are added to it, nullable; none is removed, and none "
+                "changes its type"
+            )
         if self.dedupe is not None:
             kept = f", remembered for {self.dedupe_keep}" if self.dedupe_keep else ""
-            found.append(f"column {self.dedupe} holds a number unique to each message{kept}")
+            found.append(
+                f"column {self.dedupe} holds a number unique to each message, of all pipelines into {table}{kept}"
+            )
         return tuple(found)
 
     def manner(self) -> str:

@@ -63,7 +63,6 @@ class Intake:
         self._writing = threading.Lock()
         self._changed = threading.Condition()
         self._grants: dict[int, _Grant] = {}
-        self._sockets: set[socket.socket] = set()
         self._closed = False
         self._lines: list[tuple[int, int, int]] = []
         self._line_count = 0
@@ -80,11 +79,7 @@ class Intake:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            held = list(self._sockets)
         self._door.close()
-        for connection in held:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
         with self._writing:
             pass
 
@@ -118,30 +113,24 @@ class Intake:
         return partition, first_row + line - first_line
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection:
+        grant: _Grant | None = None
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            partition, attempt = HELLO.unpack(_receive(connection, HELLO.size))
+            grant = self._grant(partition, attempt)
+            connection.sendall(GRANTED if grant else REFUSED)
+            if grant is not None:
+                self._take(connection, partition, grant)
+                connection.sendall(TAKEN)
+        except OSError:
+            pass  # the task is gone; its grant is marked below
+        except Exception as error:
+            self._fail(error)
+        finally:
             with self._changed:
-                if self._closed:
-                    return
-                self._sockets.add(connection)
-            grant: _Grant | None = None
-            try:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                partition, attempt = HELLO.unpack(_receive(connection, HELLO.size))
-                grant = self._grant(partition, attempt)
-                connection.sendall(GRANTED if grant else REFUSED)
-                if grant is not None:
-                    self._take(connection, partition, grant)
-                    connection.sendall(TAKEN)
-            except OSError:
-                pass  # the task is gone; its grant is marked below
-            except Exception as error:
-                self._fail(error)
-            finally:
-                with self._changed:
-                    self._sockets.discard(connection)
-                    if grant is not None and grant.state == "open":
-                        grant.state = "broken"
-                    self._changed.notify_all()
+                if grant is not None and grant.state == "open":
+                    grant.state = "broken"
+                self._changed.notify_all()
 
     def _grant(self, partition: int, attempt: int) -> _Grant | None:
         with self._changed:
@@ -197,10 +186,7 @@ class Intake:
         """The database refused: stop every task, they would only send into nothing."""
         with self._changed:
             self.failure = self.failure or error
-            held = list(self._sockets)
-        for connection in held:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+        self._door.hang_up()
 
 
 def _ended(grant: _Grant | None) -> bool:

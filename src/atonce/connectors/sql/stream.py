@@ -24,8 +24,9 @@ from atonce.spark.datasource import (
     ReadMaxRows,
     StructType,
     SupportsTriggerAvailableNow,
+    limited,
 )
-from atonce.spark.task import arrow_schema
+from atonce.spark.versions import arrow_schema
 
 Offsets = dict[str, Any]
 """{"outbox":12}, and {"@borders":{"outbox":"…"}} beside it: what stood before that position when it was planned."""
@@ -45,7 +46,7 @@ class TableSource(DataSource):
         return ", ".join(f"`{column.name.replace('`', '``')}` {column.spark}" for column in found)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return TableReader(dict(self.options), schema)
+        return limited(TableReader(dict(self.options), schema), self.options)
 
 
 class TableReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

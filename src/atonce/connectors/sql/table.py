@@ -115,8 +115,9 @@ class Table:
 
     def load(self, spark: Any, start: Positions | None, options: dict[str, str]) -> Any:
         from atonce.connectors.sql.stream import TableSource
+        from atonce.spark.versions import register_source
 
-        spark.dataSource.register(TableSource)
+        register_source(spark, TableSource)
         given = {
             # Spark leaves out of plans and logs the values of options that are called a secret.
             "secret.url": str(self.url),

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from atonce.connectors.sql.bad_rows import POSITION, bad_row, rows_at
+from atonce.connectors.sql.bad_rows import NOT_STORED, bad_row, rows_at
 from atonce.connectors.sql.options import TableOptions
 from atonce.connectors.sql.rows_in import BAD, DEAD, WHY, Feed
 from atonce.errors import AtOnceError, AttemptAborted, InvariantError
 from atonce.spark.attempt import taken
+from atonce.spark.siblings import Siblings
 from atonce.spark.task import task_ids
 from atonce.spark.task_errors import named
 
@@ -27,7 +28,7 @@ Send = Callable[[Feed, Any, int, int], None]
 """(feed, piece of a record batch, Spark partition, number of its first row) → sent."""
 
 
-def stream(secret: str, batches: Iterator[Any], rows_per_frame: int, send: Send) -> Iterator[Any]:
+def stream(secret: str, batches: Iterator[Any], rows_per_frame: int, send: Send, names: Sequence[str]) -> Iterator[Any]:
     """The body of a task: all its rows through one feed, then one row that says what was sent."""
     partition, attempt = task_ids()
     # Asked for before the first row is read: an attempt that fails while reading its input counts as one, too.
@@ -36,10 +37,10 @@ def stream(secret: str, batches: Iterator[Any], rows_per_frame: int, send: Send)
         raise InvariantError("this task was not told where its rows go")
     feed = Feed(address, secret, partition, attempt)
     try:
-        seen = 0
+        seen, siblings = 0, Siblings(names)
         for batch in batches:
             for at in range(0, batch.num_rows, rows_per_frame):
-                piece = batch.slice(at, rows_per_frame)
+                piece = siblings.numbered(batch.slice(at, rows_per_frame))
                 send(feed, piece, partition, seen)
                 seen += piece.num_rows
         feed.finish()
@@ -69,7 +70,7 @@ class Deletes:
     def of(cls, sink: TableOptions) -> Deletes | None:
         if sink.flag is None:
             return None
-        kept = frozenset({*sink.lasting, *POSITION, sink.flag})
+        kept = frozenset({*sink.lasting, *NOT_STORED, sink.flag})
         return cls(flag=sink.flag, keeps=kept if sink.delete is not None else None)
 
     def bare(self, arrays: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], Any]:

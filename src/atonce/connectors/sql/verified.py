@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from atonce.connectors.contract import InputRecord
+from atonce.connectors.contract import Feature, InputRecord
 
 OUTBOX = "outbox"
 
@@ -15,9 +15,23 @@ def text_columns(asked: Sequence[str] | None, id_column: str) -> list[str]:
     return [name for name in asked or ("key", "value") if name != id_column] or ["value"]
 
 
-def values(record: InputRecord, columns: int) -> tuple[str, ...]:
+TAKES = frozenset(
+    {
+        Feature.NULL_KEY,
+        Feature.EMPTY_KEY,
+        Feature.NON_ASCII,
+        Feature.LARGE,
+        Feature.EMPTY_VALUE,
+        Feature.NULL_VALUE,
+    }
+)
+"""What columns of text can hold."""
+
+
+def values(record: InputRecord, columns: int) -> tuple[str | None, ...]:
     """The last column holds the record's value, the others its key."""
-    return (*[(record.key or b"").decode()] * (columns - 1), record.value.decode())
+    key, value = (None if part is None else part.decode() for part in (record.key, record.value))
+    return (*[key] * (columns - 1), value)
 
 
 def known(id_column: str, columns: Sequence[str], records: Sequence[InputRecord]) -> dict[str, list[Any]]:

@@ -72,9 +72,9 @@ class GroupCoordinator(OffsetsOfGroups):
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             if group.members:
-                joined = self._consumer.join_classic(turn, group, request)
+                joined = self._mixed.join_classic(turn, group, request)
                 # A static one may have taken the place of the last who spoke the new protocol.
-                self._consumer.downgrade(turn, group)
+                self._mixed.downgrade(turn, group)
                 return turn.decide(joined)
             # Nobody is left who speaks the new protocol: the group goes back to the classic one, with its offsets.
             turn.records += tombstones(group)
@@ -92,7 +92,7 @@ class GroupCoordinator(OffsetsOfGroups):
         turn = Turn(now_ms)
         mixed = self.describe_consumer_group(request.group_id)
         if mixed is not None:
-            return turn.decide(self._consumer.sync_classic(turn, mixed, request))
+            return turn.decide(self._mixed.sync_classic(turn, mixed, request))
         group = self._classic_group(request.group_id)
         if group is None:
             return turn.decide(SyncAnswer(error=_no_group(request.group_id)))
@@ -105,7 +105,7 @@ class GroupCoordinator(OffsetsOfGroups):
         turn = Turn(now_ms)
         mixed = self.describe_consumer_group(group_id)
         if mixed is not None:
-            return turn.decide(self._consumer.heartbeat_classic(turn, mixed, member_id, instance_id, generation))
+            return turn.decide(self._mixed.heartbeat_classic(turn, mixed, member_id, instance_id, generation))
         group = self._classic_group(group_id)
         if group is None:
             return turn.decide(_no_group(group_id))
@@ -118,8 +118,8 @@ class GroupCoordinator(OffsetsOfGroups):
         turn = Turn(now_ms)
         mixed = self.describe_consumer_group(group_id)
         if mixed is not None:
-            answers = self._consumer.leave_classic(turn, mixed, members)
-            self._consumer.downgrade(turn, mixed)
+            answers = self._mixed.leave_classic(turn, mixed, members)
+            self._mixed.downgrade(turn, mixed)
             return turn.decide(answers)
         group = self._classic_group(group_id)
         if group is None:
@@ -138,7 +138,7 @@ class GroupCoordinator(OffsetsOfGroups):
         if isinstance(group, ConsumerGroup) or group is None:
             answer = self._consumer.heartbeat(turn, group, request)
             if group is not None and request.epoch < 0 and answer.error is ErrorCode.none:
-                self._consumer.downgrade(turn, group)
+                self._mixed.downgrade(turn, group)
             return turn.decide(answer)
         if group.state is not ClassicState.EMPTY or group.pending_joins:
             return turn.decide(self._upgrade(turn, group, request))
@@ -150,13 +150,13 @@ class GroupCoordinator(OffsetsOfGroups):
 
     def _upgrade(self, turn: Turn, old: ClassicGroup, request: HeartbeatRequest) -> HeartbeatAnswer:
         """A member of the new protocol joins a classic group: the group changes over with all its members."""
-        group = self._consumer.upgraded(turn, old) if request.epoch == 0 else None
+        group = self._mixed.upgraded(turn, old) if request.epoch == 0 else None
         if group is None:
             message = f"Group {request.group_id} is not a consumer group."
             return HeartbeatAnswer(error=ErrorCode.group_id_not_found, message=message)
         answer = self._consumer.heartbeat(turn, group, request)
         if answer.error is ErrorCode.none:
-            self._consumer.upgrade_begun(turn, old, group)
+            self._mixed.upgrade_begun(turn, old, group)
         return answer
 
     # -- groups as administrators see them ----------------------------------------------------------------------
@@ -218,22 +218,22 @@ class GroupCoordinator(OffsetsOfGroups):
             # Due again if the journal cannot take the decision; a member that is gone has no timers (see apply).
             self._timers.set(key, now_ms + _RETRY_MS)
             self._consumer.timed_out(turn, group, member_id, kind)
-            self._consumer.downgrade(turn, group)
+            self._mixed.downgrade(turn, group)
         elif group is not None:
             self._classic_timer(turn, kind, group, member_id)
         return turn.decide(None)
 
     def _classic_timer(self, turn: Turn, kind: str, group: ClassicGroup, member_id: str) -> None:
         if kind == "session":
-            self._classic.session_timed_out(turn, group, member_id)
+            self._rebalance.session_timed_out(turn, group, member_id)
         elif kind == "join":
-            self._classic.join_timed_out(turn, group)
+            self._rebalance.join_timed_out(turn, group)
         elif kind == "sync":
-            self._classic.sync_timed_out(turn, group)
+            self._rebalance.sync_timed_out(turn, group)
         elif kind == "pending":
-            self._classic.forget_pending(turn, group, member_id)
+            self._rebalance.forget_pending(turn, group, member_id)
         elif kind == "rebalance" and group.rebalance_due:
-            self._classic.prepare_rebalance(turn, group)
+            self._rebalance.prepare_rebalance(turn, group)
 
     # -- apply --------------------------------------------------------------------------------------------------
 
@@ -260,9 +260,9 @@ class GroupCoordinator(OffsetsOfGroups):
                 group = self._groups[record.group_id] = ClassicGroup(group_id=record.group_id)
             group.install(record.snapshot)
             if group.rebalance_due:
-                self._classic.left_behind(group, record.snapshot.state_ms)
+                self._rebalance.left_behind(group, record.snapshot.state_ms)
         elif group is not None:
-            self._classic.cancel_timers(group)
+            self._rebalance.cancel_timers(group)
             del self._groups[record.group_id]
 
     def _apply_consumer(self, record: ConsumerRecord) -> None:
@@ -288,7 +288,7 @@ class GroupCoordinator(OffsetsOfGroups):
                 self._consumer.recovered(turn, group)
                 continue
             for member in group.members.values():
-                self._classic.heard_from(turn, group, member)
+                self._rebalance.heard_from(turn, group, member)
         self._timers.set(EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
 
 

@@ -8,14 +8,16 @@ records in the journal is the change, so a crash leaves one kind of group or the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from atonce.coordinator.decision import Topics
 from atonce.coordinator.groups.classic.group import ClassicGroup, ClassicMember
 from atonce.coordinator.groups.classic.rebalance import JoinAnswer, SyncAnswer
 from atonce.coordinator.groups.classic.requests import JoinRequest, SyncRequest
+from atonce.coordinator.groups.config import GroupConfig
 from atonce.coordinator.groups.consumer.group import ConsumerGroup, metadata_hash
 from atonce.coordinator.groups.consumer.protocol import (
     NAME,
@@ -41,11 +43,26 @@ from atonce.coordinator.groups.consumer.records import (
 from atonce.coordinator.groups.consumer.requests import ConsumerRequests, Draft
 from atonce.coordinator.groups.records import GroupRecord, GroupSnapshot, MemberSnapshot
 from atonce.coordinator.groups.states import MemberState
-from atonce.coordinator.turn import Turn
+from atonce.coordinator.timers import Timers
+from atonce.coordinator.turn import TimerKey, Turn
 
 
-class MixedRequests(ConsumerRequests):
+class MixedRequests:
     """Further timers: `consumer-join` (a classic member that must join again), `consumer-sync` (one that has)."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        topics: Topics,
+        timers: Timers[TimerKey],
+        consumer: ConsumerRequests,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._timers = timers
+        self._consumer = consumer
+        self._new_id = new_id
 
     # -- from the classic protocol ------------------------------------------------------------------------------
 
@@ -99,7 +116,7 @@ class MixedRequests(ConsumerRequests):
             again = ErrorCode.rebalance_in_progress
             turn.answer(member.awaiting_join, JoinAnswer(error=again, member_id=member.member_id))
             turn.answer(member.awaiting_sync, SyncAnswer(error=again))
-            self._schedule(turn, group, member.member_id, stepped=False)
+            self._consumer.schedule(turn, group, member.member_id, stepped=False)
 
     # -- and back -----------------------------------------------------------------------------------------------
 
@@ -153,8 +170,8 @@ class MixedRequests(ConsumerRequests):
         member_id = self._classic_id(draft, request)
         before = draft.group.current(member_id)
         subscribed_anew = self._subscribe_classic(draft, request, member_id, said)
-        current, stepped = self._advance(draft, member_id, before, self._by_id(said.owned), subscribed_anew)
-        self._schedule(turn, draft.group, member_id, stepped=stepped)
+        current, stepped = self._consumer.advance(draft, member_id, before, self._by_id(said.owned), subscribed_anew)
+        self._consumer.schedule(turn, draft.group, member_id, stepped=stepped)
         self._timers.cancel(("consumer-join", group.group_id, member_id))
         self._timers.set(("consumer-sync", group.group_id, member_id), turn.now_ms + request.rebalance_timeout_ms)
         return JoinAnswer(
@@ -187,7 +204,7 @@ class MixedRequests(ConsumerRequests):
         member_id = request.member_id or f"{request.instance_id or request.client_id}-{self._new_id()}"
         known_as = None if request.instance_id is None else draft.group.static_member(request.instance_id)
         if known_as is not None and known_as != member_id:
-            self._replace_static(draft, known_as, member_id)
+            self._consumer.replace_static(draft, known_as, member_id)
         return member_id
 
     def _subscribe_classic(self, draft: Draft, request: JoinRequest, member_id: str, said: MemberSubscription) -> bool:
@@ -221,7 +238,7 @@ class MixedRequests(ConsumerRequests):
             self._expect_join(turn, group, member_id)
             return SyncAnswer(error=ErrorCode.rebalance_in_progress)
         self._timers.cancel(("consumer-sync", group.group_id, member_id))
-        self._schedule(turn, group, member_id, stepped=False)
+        self._consumer.schedule(turn, group, member_id, stepped=False)
         told = self._told(group, member_id, read_subscription(subscription).version)
         return SyncAnswer(error=ErrorCode.none, protocol_type=NAME, protocol=protocol, assignment=told)
 
@@ -231,7 +248,7 @@ class MixedRequests(ConsumerRequests):
         error = _classic_error(group, member_id, instance_id, generation)
         if error is not ErrorCode.none:
             return error
-        self._schedule(turn, group, member_id, stepped=False)
+        self._consumer.schedule(turn, group, member_id, stepped=False)
         if self._must_join(group, member_id):
             self._expect_join(turn, group, member_id)
             return ErrorCode.rebalance_in_progress
@@ -247,7 +264,7 @@ class MixedRequests(ConsumerRequests):
             error = _classic_error(draft.group, member_id, instance_id, None)
             answers.append(error)
             if error is ErrorCode.none:
-                self._remove(draft, member_id)
+                self._consumer.remove(draft, member_id)
         return answers
 
     def _must_join(self, group: ConsumerGroup, member_id: str) -> bool:

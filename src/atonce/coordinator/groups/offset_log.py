@@ -10,10 +10,11 @@ from kio.schema.errors import ErrorCode
 
 from atonce.coordinator.decision import Decision, ProducerIdAndEpoch, TopicPartition, Topics
 from atonce.coordinator.groups.classic.group import ClassicGroup
+from atonce.coordinator.groups.classic.rebalance import ClassicRebalance
 from atonce.coordinator.groups.classic.requests import ClassicRequests
 from atonce.coordinator.groups.config import GroupConfig
 from atonce.coordinator.groups.consumer.group import ConsumerGroup
-from atonce.coordinator.groups.consumer.requests import tombstones
+from atonce.coordinator.groups.consumer.requests import ConsumerRequests, tombstones
 from atonce.coordinator.groups.mixed_requests import MixedRequests
 from atonce.coordinator.groups.offset_requests import (
     FetchedOffset,
@@ -43,8 +44,10 @@ class OffsetsOfGroups:
         self._timers: Timers[TimerKey] = Timers()
         self._tokens = count(1)
         self._groups: dict[str, Group] = {}
-        self._classic = ClassicRequests(config, self._timers, lambda: next(self._tokens), new_id)
-        self._consumer = MixedRequests(config, topics, self._timers, new_id)
+        self._rebalance = ClassicRebalance(config, self._timers)
+        self._classic = ClassicRequests(config, self._timers, self._rebalance, lambda: next(self._tokens), new_id)
+        self._consumer = ConsumerRequests(config, topics, self._timers, new_id)
+        self._mixed = MixedRequests(config, topics, self._timers, self._consumer, new_id)
         self._offsets = OffsetRequests(config)
 
     # -- offsets ------------------------------------------------------------------------------------------------
@@ -77,7 +80,7 @@ class OffsetsOfGroups:
         if error is not ErrorCode.none:
             return turn.decide({offset.partition: error for offset in offsets})
         if isinstance(group, ClassicGroup) and member_id in group.members:
-            self._classic.heard_from(turn, group, group.members[member_id])
+            self._rebalance.heard_from(turn, group, group.members[member_id])
         return turn.decide(self._offsets.commit(turn, group_id, offsets, retention_ms=retention_ms))
 
     def commit_offsets_in_transaction(

@@ -118,9 +118,21 @@ def _end_v2(
     return _decided(prepared, answer, allocated)
 
 
-def fence(now_ms: int, metadata: TransactionMetadata, allocate: Allocate) -> Decision[None]:
-    """Abort an open transaction whose producer is gone or replaced. The bumped epoch is told to nobody."""
-    prepared, allocated = _bump(_prepare(now_ms, metadata, commit=False), allocate)
+def fence(now_ms: int, metadata: TransactionMetadata, version: int, allocate: Allocate) -> Decision[None]:
+    """Abort an open transaction whose producer is gone or replaced. The bumped epoch is told to nobody.
+
+    Under transaction version 2 of the broker the producer itself may go on from there, as after an end it asked for;
+    under 1 it is fenced for good.
+    """
+    prepared = _prepare(now_ms, metadata, commit=False)
+    if version < _EPOCH_BUMP:
+        epoch = prepared.producer_epoch + 1
+        prepared = replace(
+            prepared, producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH, client_version=version
+        )
+        allocated: tuple[ProducerIdsRecord, ...] = ()
+    else:
+        prepared, allocated = _bump(prepared, allocate)
     records = (*allocated, TransactionRecord(prepared.transactional_id, prepared))
     return Decision(None, records, (markers_of(prepared),))
 

@@ -38,6 +38,7 @@ class TransactionConfig:
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000
+    transaction_version: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,7 @@ class TransactionCoordinator:
         return Decision(None, (TransactionRecord(transactional_id, None),))
 
     def _fence(self, now_ms: int, metadata: TransactionMetadata) -> Decision[None]:
-        return fence(now_ms, metadata, self._producer_ids.allocate)
+        return fence(now_ms, metadata, self._config.transaction_version, self._producer_ids.allocate)
 
     def next_deadline_ms(self) -> int | None:
         return self._timers.next_deadline_ms()

@@ -98,11 +98,11 @@ def _fetch(folder: Path, bundle: Bundle) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def retrieve(modules: Sequence[tuple[str, ...]], into: Path, *, transitive: bool = False) -> None:
+def retrieve(modules: Sequence[tuple[str, ...]], into: Path) -> None:
     """Lets Ivy put the jars of (organisation, name, revision[, classifier]) into a folder as NAME-REVISION.jar."""
     java = find_java()
     description = into / "ivy.xml"
-    description.write_text(_ivy_file(modules, transitive))
+    description.write_text(_ivy_file(modules))
     command = [
         *_ivy(java),
         "-cache",
@@ -135,15 +135,20 @@ def retrieve(modules: Sequence[tuple[str, ...]], into: Path, *, transitive: bool
 
 def _ivy(java: Java) -> list[str]:
     package = importlib.util.find_spec("pyspark")
-    found = sorted(Path(str(package.origin)).parent.glob("jars/ivy-*.jar")) if package and package.origin else []
+    homes = [Path(str(package.origin)).parent] if package and package.origin else []
+    if os.environ.get("SPARK_HOME"):  # of a platform that brings its own
+        homes.append(Path(os.environ["SPARK_HOME"]))
+    found = [jar for home in homes for jar in sorted(home.glob("jars/ivy-*.jar"), reverse=True)]
     if not found:
-        raise UsageError("PySpark's wheel, whose Ivy fetches jars for us, is not installed (pip install pyspark)")
-    command = [java.command, "-Xmx256m", "-cp", str(found[-1]), "org.apache.ivy.Main"]
+        raise UsageError(
+            "jars are fetched by the Ivy inside PySpark, and there is none. Next: pip install 'atonce[spark]'"
+        )
+    command = [java.command, "-Xmx256m", "-cp", str(found[0]), "org.apache.ivy.Main"]
     settings = os.environ.get("ATONCE_IVY_SETTINGS")
     return [*command, "-settings", settings] if settings else command
 
 
-def _ivy_file(modules: Sequence[tuple[str, ...]], transitive: bool) -> str:
+def _ivy_file(modules: Sequence[tuple[str, ...]], transitive: bool = False) -> str:
     target = "default" if transitive else "master"
     wanted = []
     for organisation, name, revision, *classifier in modules:

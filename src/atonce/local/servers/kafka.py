@@ -134,9 +134,9 @@ class ApacheKafka:
         """Nodes that were started, were not stopped by us, and run no more."""
         return [node for node, child in self._children.items() if not child.running]
 
-    def wait_until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+    def wait_until_ready(self) -> None:
         """Until each running node lists every running node as an unfenced broker."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + READY_TIMEOUT_S
         wanted = set(self._children)
         for node in wanted:
             while not wanted <= known_brokers(self._host, self.port[node]):
@@ -145,7 +145,7 @@ class ApacheKafka:
                     raise ChildFailed(f"Apache Kafka node {node} ended while starting.{self._last_words(node)}")
                 if time.monotonic() > deadline:
                     raise ChildFailed(
-                        f"Apache Kafka node {node} was not ready within {timeout_s:g} s.{self._last_words(node)}"
+                        f"Apache Kafka node {node} was not ready within {READY_TIMEOUT_S:g} s.{self._last_words(node)}"
                     )
                 time.sleep(0.05)
 

@@ -13,6 +13,7 @@ from atonce.errors import UsageError
 
 KAFKA_VERSION = "4.3.1"
 """The one that runs unless another is asked for."""
+FLINK_VERSION = "2.2.0"
 _LOCKS = Path(__file__).parent / "locks"
 _KAFKA = "kafka-"
 
@@ -72,3 +73,4 @@ TOOLS = bundle("kafka-tools-4.3.1")
 STREAMS = bundle("kafka-streams-4.3.1")
 TIERED = bundle("kafka-tiered-4.3.1")
 SPARK_CONNECTOR = bundle("spark-kafka-4.2.0")
+FLINK = bundle(f"flink-{FLINK_VERSION}")

@@ -180,5 +180,5 @@ def spark_home() -> Path:
     """The folder of the pip package, found without importing Spark."""
     package = importlib.util.find_spec("pyspark")
     if package is None or package.origin is None:
-        raise UsageError("PySpark is not installed (pip install pyspark)")
+        raise UsageError("PySpark is not installed. Next: pip install 'atonce[spark]'")
     return Path(package.origin).parent

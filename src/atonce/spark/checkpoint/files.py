@@ -36,11 +36,15 @@ def files_at(root: str, spark: Any) -> Files:
 
 
 def on_local_disk(root: str, spark: Any) -> bool:
+    return scheme_of(root, spark) in ("", "file")
+
+
+def scheme_of(root: str, spark: Any) -> str:
     """A path without a scheme is where Hadoop's default says, which on many clusters is not the driver's disk."""
     scheme = urlparse(root).scheme
     if not scheme and spark is not None:
         scheme = urlparse(str(hadoop_configuration(spark).get("fs.defaultFS", "file:///"))).scheme
-    return scheme in ("", "file")
+    return scheme
 
 
 def local_path(root: str) -> Path:
@@ -93,10 +97,12 @@ class HadoopFiles:
         self._fs = self.root.getFileSystem(hadoop_configuration(spark))
 
     def read(self, path: str) -> str | None:
-        target = self._path(path)
-        if not self._fs.exists(target):
-            return None
-        stream = self._fs.open(target)
+        try:
+            stream = self._fs.open(self._path(path))
+        except jvm_errors() as error:
+            if _not_there(error):
+                return None  # asking first whether it is there would be one more request to the store
+            raise
         try:
             text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
         finally:
@@ -115,10 +121,12 @@ class HadoopFiles:
         self._rename(draft, target)
 
     def names(self, path: str) -> list[str]:
-        folder = self._path(path)
-        if not self._fs.exists(folder):
-            return []
-        return [str(status.getPath().getName()) for status in self._fs.listStatus(folder)]
+        try:
+            return [str(status.getPath().getName()) for status in self._fs.listStatus(self._path(path))]
+        except jvm_errors() as error:
+            if _not_there(error):
+                return []
+            raise
 
     def remove(self, path: str) -> None:
         self._fs.delete(self._path(path), False)
@@ -139,6 +147,10 @@ class HadoopFiles:
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.root, path) if path else self.root
+
+
+def _not_there(error: Exception) -> bool:
+    return "java.io.FileNotFoundException" in str(error).partition("\n\tat ")[0]
 
 
 def hadoop_configuration(spark: Any) -> Any:

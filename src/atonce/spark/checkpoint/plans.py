@@ -18,6 +18,7 @@ from atonce.delivery.progress import BORDERS, IDS, Plan, Positions
 from atonce.errors import LedgerMismatch, RefusedError
 from atonce.spark.checkpoint.covered import covered, planned_files, seen_files
 from atonce.spark.checkpoint.files import files_at
+from atonce.spark.versions import DRAIN, NEXT, tells_where_batches_begin
 
 ParsePositions = Callable[[str], Positions | None]
 
@@ -33,6 +34,8 @@ class Checkpoint:
         self.path = path
         self.files = files_at(path, spark)
         self._parse = parse
+        self._ended: tuple[int, list[str]] | None = None
+        """The batch that was read last, and its lines: where the next one begins, without asking the store again."""
 
     def planned(self) -> int | None:
         """The newest batch that was planned."""
@@ -58,10 +61,10 @@ class Checkpoint:
     def plan(self, query_id: str, batch_id: int, stateful: bool) -> Plan:
         lines = self._lines(batch_id)
         end = self._positions(lines)
-        start = self.end(batch_id - 1) if batch_id > 0 else self.first()
-        covers = ""
-        if end is None:
-            covers = covered(self.files, lines, self._lines(batch_id - 1) if batch_id > 0 else [])
+        before = self._before(batch_id)
+        start = self._positions(before) if batch_id > 0 else self.first()
+        covers = "" if end is not None else covered(self.files, lines, before)
+        self._ended = (batch_id, lines)
         return Plan(
             query_id=query_id,
             batch_id=batch_id,
@@ -76,6 +79,12 @@ class Checkpoint:
     def end(self, batch_id: int) -> Positions | None:
         """The end of batch N, or None when any of its sources has offsets that cannot be compared."""
         return self._positions(self._lines(batch_id))
+
+    def _before(self, batch_id: int) -> list[str]:
+        """Where batch N begins, as Spark wrote it; empty for batch 0."""
+        if self._ended is not None and self._ended[0] == batch_id - 1:
+            return self._ended[1]
+        return self._lines(batch_id - 1) if batch_id > 0 else []
 
     def _positions(self, lines: list[str]) -> Positions | None:
         merged: dict[str, int] = {}
@@ -125,14 +134,30 @@ class Checkpoint:
         except (ValueError, KeyError, AttributeError, TypeError):
             raise self._torn(_OURS, "where batch 0 began") from None
 
+    def reading(self, *, drain: bool) -> dict[str, str]:
+        """A Python source is told neither by Spark before 4.2."""
+        if tells_where_batches_begin():
+            return {}
+        planned = self.planned()
+        lines = [] if planned is None else self._lines(planned)
+        found = {NEXT: ""} if planned is None else {}
+        if len(lines) == 1 and lines[0] != _NO_OFFSET:
+            found = {NEXT: lines[0]}
+        return {**found, DRAIN: "true"} if drain else found
+
     def begin(self, first: Positions | None) -> None:
         """Remember where batch 0 begins, before Spark plans it."""
         ours = {"version": VERSION, "first": None if first is None else dict(first)}
         self.files.write(_OURS, json.dumps(ours, sort_keys=True))
 
     def refuse_torn(self) -> None:
-        """`LedgerMismatch` if a file that belongs to no single batch was torn; Spark would end with a riddle."""
-        self.query_id()
+        """`LedgerMismatch` if a file that belongs to no single batch is torn or gone; Spark would end with a riddle."""
+        if self.query_id() is None and self.planned() is not None:
+            raise LedgerMismatch(
+                f"{self.path}/metadata is missing beside batches that were planned: the checkpoint was removed while "
+                "it was used, or copied in part. Nothing was delivered. Next: restore the checkpoint, or begin again "
+                "with `atonce reset`."
+            )
         self.first()
 
     def names_no_query(self) -> bool:
@@ -151,6 +176,7 @@ class Checkpoint:
 
     def set_aside(self) -> str | None:
         """Make room for a fresh checkpoint; the old one is kept beside it. Returns where, None if there was none."""
+        self._ended = None
         if not self.files.names(""):
             return None
         name = self.path.rstrip("/").rpartition("/")[2]

@@ -15,6 +15,7 @@ from atonce.spark.planning.expressions import (
     Columnar,
     Constant,
     Expression,
+    Field,
     Filter,
     Project,
 )
@@ -117,12 +118,30 @@ def _translated(node: _Node) -> tuple[Expression, str]:
         return _translated(node.children[0])
     if node.name == "Cast" and _is_null(node.children[0]):
         return _constant(_Node("Literal", {"dataType": node.fields["dataType"]}))
+    if node.name == "GetStructField":
+        return _field(node)
     arguments, kinds = _all(node.children)
     name, kind = _call(node, kinds)
     if name is None:
         return arguments[0], kind
     _require(name in FUNCTIONS, f"{name} is not done on columns")
     return Call(name, arguments), kind
+
+
+def _field(node: _Node) -> tuple[Expression, str]:
+    """A field of a struct, such as `value.id` of a record that was parsed."""
+    of, number = node.children[0], int(node.fields["ordinal"])
+    kind = _struct(of)[number]["type"]
+    return Field(_translated(of)[0], number), kind if isinstance(kind, str) else "nested"
+
+
+def _struct(node: _Node) -> list[dict[str, Any]]:
+    """The fields of a struct that a column is, or holds."""
+    kind = node.fields.get("dataType")
+    if node.name == "GetStructField":
+        kind = _struct(node.children[0])[int(node.fields["ordinal"])]["type"]
+    _require(isinstance(kind, dict) and kind.get("type") == "struct", f"a field of {node.name}")
+    return list(kind["fields"])  # type: ignore[index]
 
 
 def _all(nodes: list[_Node]) -> tuple[tuple[Expression, ...], list[str]]:

@@ -61,7 +61,21 @@ class Call:
             yield from argument.uses()
 
 
-Expression = Column | Constant | Call
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a struct; null where the struct is."""
+
+    of: Expression
+    number: int
+
+    def on(self, columns: Columns, rows: int) -> Any:
+        return pc.struct_field(self.of.on(columns, rows), [self.number])
+
+    def uses(self) -> Iterator[int]:
+        yield from self.of.uses()
+
+
+Expression = Column | Constant | Call | Field
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,28 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from atonce.delivery.abilities import Accepts, ArrowFunction, Fuses, KeepsLastRow, RunsFunctions, TakesColumns
+from atonce.delivery.abilities import (
+    Accepts,
+    ArrowFunction,
+    Fuses,
+    KeepsLastRow,
+    PutsAside,
+    RunsFunctions,
+    TakesColumns,
+)
 from atonce.delivery.contract import OpenSink, Sink, Source
 from atonce.delivery.engine import Placement
 from atonce.guarantee import Guarantee
 from atonce.spark.arrow_job import column, map_in_arrow
 from atonce.spark.planning.columnar_plan import NotColumnar, on_columns
 from atonce.spark.planning.determinism import surely_stateless, unproven
+from atonce.spark.planning.origin import with_origin
 from atonce.spark.planning.pruning import Pick, unstarted, used_columns
 from atonce.spark.planning.row_order import RowOrder, of_stream, refuse_without_order
+from atonce.spark.planning.statefulness import is_stateful
+from atonce.spark.steps.cdc import Cdc
+from atonce.spark.steps.deletes import Deletes
+from atonce.spark.steps.parse import Parse, Then, Unheard
 from atonce.spark.task_errors import in_words
 
 if TYPE_CHECKING:
@@ -43,6 +56,8 @@ class Planner:
     sink: Sink
     level: Guarantee
     transforms: tuple[Transform, ...] = ()
+    parse: Parse | Cdc | None = None
+    deletes: Deletes | None = None
     arrow: Callable[[Any], Any] | None = None
     arrow_schema: str = ARROW_SCHEMA
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -56,11 +71,11 @@ class Planner:
             return Placement(why=f"in Spark's JVM: {source.describe()} is read by Spark itself")
         if self.arrow is None:
             if not on_columns:
-                return self._pruned(source, session, "a value was met that columns do not treat as Spark does")
+                return self._in_the_jvm(source, session, "a value was met that columns do not treat as Spark does")
             try:
                 return self._on_columns(source, session, sink)
             except NotColumnar as reason:
-                return self._pruned(source, session, str(reason))
+                return self._in_the_jvm(source, session, str(reason))
         whole = None if self.transforms else _with_sink(source, sink, self.arrow, self.arrow_schema, "map_arrow")
         alone = source.running(_Each(self.arrow), self.arrow_schema)
         after = "the transform" if self.transforms else "the sink's part"
@@ -83,9 +98,11 @@ class Planner:
                 self._refuse_columns(None)
                 return "on columns in the source's tasks where Spark's plan allows it, else in Spark's JVM"
             self._columnar(source, session)
-            return "the transform and the sink's part on columns in the source's tasks"
+            first = "parse, " if self.parse is not None else ""
+            return f"{first}the transform and the sink's part on columns in the source's tasks"
         except NotColumnar as reason:
-            return f"in Spark's JVM: {reason}"
+            first = "parse on columns in the source's tasks, the rest " if self.parse is not None else ""
+            return f"{first}in Spark's JVM: {reason}"
 
     def sees_rows(self) -> bool:
         """Whether records become rows of the JVM, or stay Arrow columns in Python from source to sink."""
@@ -97,15 +114,23 @@ class Planner:
         transform, gives = self._columnar(source, session)
         if isinstance(sink, Accepts):
             sink.accepts(gives)
-        ddl = ", ".join(f"{column(each.name)} {each.dataType.simpleString()}" for each in gives.fields)
-        found = _with_sink(source, sink, transform, ddl, "the transform")
+        ddl = _ddl(gives)
+        whole, what = (transform, "the transform")
+        if self.parse is not None:
+            whole, what = Then(self.parse.ready(), transform), "parse, the transform"
+        found = _with_sink(source, sink, whole, ddl, what)
         if found is None:
             raise NotColumnar("the sink takes rows")
         return found
 
     def _columnar(self, source: RunsFunctions, session: Any) -> tuple[Any, Any]:
         self._refuse_columns(session)
-        return on_columns(session, source.arrow_schema(), self.build)
+        return on_columns(session, self._read_schema(source), self.build)
+
+    def _read_schema(self, source: RunsFunctions) -> Any:
+        """Of what the transform is given (Spark's StructType)."""
+        given = source.arrow_schema()
+        return given if self.parse is None else self.parse.gives(given)
 
     def _refuse_columns(self, session: Any | None) -> None:
         """`NotColumnar` for reasons that need no look at the plan."""
@@ -118,6 +143,14 @@ class Planner:
         given = "true" if session is None else session.conf.get(COLUMNS, "true")
         if self.conf.get(COLUMNS, given) != "true":
             raise NotColumnar(f"{COLUMNS} is false")
+
+    def _in_the_jvm(self, source: RunsFunctions, session: Any, reason: str) -> Placement:
+        if self.parse is None:
+            return self._pruned(source, session, reason)
+        options = source.running(_Each(self.parse.ready()), _ddl(self._read_schema(source)))
+        return Placement(
+            why=f"parse on columns in the source's tasks, the rest in Spark's JVM: {reason}", options=options
+        )
 
     def _pruned(self, source: RunsFunctions, session: Any, reason: str) -> Placement:
         """Only the columns that SQL asks for. A user's function is not asked: it may do more than to be planned."""
@@ -139,7 +172,8 @@ class Planner:
 
     def build(self, df: Any) -> Any:
         """The transforms, and what is refused of them before anything starts."""
-        return self._in_order(self.applied(df, hooked=isinstance(self.source, RunsFunctions)))
+        made = self._in_order(self.applied(df, hooked=isinstance(self.source, RunsFunctions)))
+        return with_origin(made, df) if isinstance(self.sink, PutsAside) and self.sink.puts_aside else made
 
     def _in_order(self, df: Any) -> Any:
         if df.isStreaming and isinstance(self.sink, KeepsLastRow) and (keys := self.sink.keys_by_order()):
@@ -147,12 +181,15 @@ class Planner:
         return df
 
     def applied(self, df: Any, *, hooked: bool) -> Any:
-        """The transforms; `hooked`: the Arrow function is applied already, inside the source."""
+        """The transforms; `hooked`: the Arrow function, or parse, is applied already, inside the source."""
+        if self.parse is not None and not hooked and df.schema[self.parse.column].dataType.simpleString() == "binary":
+            df = map_in_arrow(df, _Each(Unheard(self.parse.ready())), _ddl(self.parse.gives(df.schema)))
         if self.arrow is not None and not hooked:
             df = map_in_arrow(df, _Each(self.arrow), self.arrow_schema)
+        made = df
         for fn in self.transforms:
-            df = _apply(fn, df)
-        return df
+            made = _apply(fn, made)
+        return made if self.deletes is None else self.deletes.applied(made, df)
 
     # What its plan says
 
@@ -168,6 +205,9 @@ class Planner:
             return []  # the real build will say what is wrong, in its own place
         return unproven(df)
 
+    def stateful(self, session: Any) -> bool:
+        return is_stateful(self._unstarted(session))
+
     def row_order(self, session: Callable[[], Any]) -> RowOrder | None:
         """What the plan says of the rows of a key, where the sink depends on it."""
         if not isinstance(self.sink, KeepsLastRow) or not (keys := self.sink.keys_by_order()):
@@ -181,8 +221,12 @@ class Planner:
         """The transform over a stream that is never started: for its plan alone."""
         source = self.source
         asked = isinstance(source, RunsFunctions)
-        loaded = unstarted(session, source.arrow_schema()) if asked else source.load(session, None, {})  # type: ignore[attr-defined]
+        loaded = unstarted(session, self._read_schema(source)) if asked else source.load(session, None, {})  # type: ignore[arg-type]
         return self.applied(loaded, hooked=False)
+
+
+def _ddl(schema: Any) -> str:
+    return ", ".join(f"{column(each.name)} {each.dataType.simpleString()}" for each in schema.fields)
 
 
 def _with_sink(source: RunsFunctions, sink: OpenSink, transform: Any, schema: str, what: str) -> Placement | None:

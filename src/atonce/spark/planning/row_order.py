@@ -230,8 +230,8 @@ def _expression(node: _Node) -> _Tree:
         return _expression(node.children[0])
     if node.name == "GetStructField":
         return ("GetStructField", node.fields.get("ordinal"), *(_expression(child) for child in node.children))
-    told = {k: v for k, v in node.fields.items() if k not in _NAMES_ONLY and k not in ("class", "exprId")}
-    return (node.name, json.dumps(told, sort_keys=True), *(_expression(child) for child in node.children))
+    fields = {k: v for k, v in node.fields.items() if k not in _NAMES_ONLY and k not in ("class", "exprId")}
+    return (node.name, json.dumps(fields, sort_keys=True), *(_expression(child) for child in node.children))
 
 
 def _keeps_values_apart(cast: _Node) -> bool:

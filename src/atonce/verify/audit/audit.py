@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from atonce.errors import AtOnceError
 from atonce.verify.audit.identity import Out
-from atonce.verify.audit.output import of_rows, of_seen
+from atonce.verify.audit.output import of_any_run, of_rows, of_seen
 from atonce.verify.audit.readers import transactions, whole_log
 from atonce.verify.checks import cycles as checks_cycles
 from atonce.verify.checks import history as history_checks
@@ -17,6 +18,8 @@ from atonce.verify.checks.allowed import Anomaly
 from atonce.verify.checks.atomicity import torn_snapshots
 from atonce.verify.checks.findings import Finding, found
 from atonce.verify.checks.output import Oracle, multisets, order
+from atonce.verify.faults.catalogue import Need
+from atonce.verify.ground.workload import MARK
 from atonce.verify.scene import Scene
 
 SETTLE_S = 20.0
@@ -33,7 +36,7 @@ def settle(scene: Scene) -> bool:
     if scene.watch is None:
         return True
     reader = scene.watch.reader
-    deadline = time.monotonic() + SETTLE_S
+    deadline = time.monotonic() + SETTLE_S * scene.limits.pace
     while time.monotonic() < deadline:
         try:
             if reader.caught_up():
@@ -46,9 +49,12 @@ def settle(scene: Scene) -> bool:
 
 def collect(scene: Scene) -> tuple[Out, ...]:
     """Everything that a read_committed reader, or a SELECT, gives."""
+    outs: Sequence[Out] = ()
     if scene.watch is not None:
-        return tuple(of_seen(scene.names.output, scene.watch.reader.seen))
-    return tuple(of_rows(scene.written)) if scene.written is not None else ()
+        outs = of_seen(scene.names.output, scene.watch.reader.seen, scene.sent_from_ms)
+    elif scene.written is not None:
+        outs = of_rows(scene.written)
+    return of_any_run(outs, scene.names.run)
 
 
 def audit(scene: Scene, oracle: Oracle | None, drained: bool) -> Audit:
@@ -67,7 +73,9 @@ def audit(scene: Scene, oracle: Oracle | None, drained: bool) -> Audit:
     if scene.table_watch is not None:
         scene.table_watch.stop()
         if oracle is not None and not oracle.final_only:
-            findings += torn_snapshots(scene.workload, scene.history, scene.table_watch.snapshots)
+            traced = frozenset(int(m.group(1)) for out in oracle.outs if (m := MARK.search(out.value)))
+            snapshots = scene.table_watch.snapshots
+            findings += torn_snapshots(scene.workload, scene.history, snapshots, scene.input_topics, traced)
     if not drained and scene.refusal is None:
         words = scene.subject.last_words()[-200:]
         findings += found(Anomaly.STUCK, [f"not at the end of its input {scene.limits.drain_s:g} s later. {words}"])
@@ -88,7 +96,8 @@ def _history(scene: Scene, settled: bool) -> list[Finding]:
         *history_checks.torn_transactions(topic, ended, history),
         *history_checks.hanging(topic, ended, log, held_back=not settled),
         *history_checks.inconsistent_offsets(topic, log, seen),
-        *history_checks.zombie_writes(history),
+        *history_checks.zombie_writes(history, unverified=Need.UNVERIFIED in scene.needs),
+        *(history_checks.begun_again(history) if Need.EPOCH_PER_TRANSACTION in scene.needs else ()),
         *checks_polls.reader_order(topic, seen, scene.watch.reader.backwards),
         *checks_polls.skipped(topic, log, seen, ended),
         *checks_sends.send_order(topic, history),

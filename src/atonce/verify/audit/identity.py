@@ -23,6 +23,11 @@ class Out:
     partition: int = -1
     offset: int = -1
     seen_at: float = 0.0
+    absent: bool = False
+    """Its value is null."""
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+    time_ms: int | None = None
+    """The record's own time; None: the time of sending."""
 
 
 Identify = Callable[[Out], str]

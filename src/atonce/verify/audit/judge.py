@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atonce.verify.checks.allowed import Anomaly, allowed
+from atonce.guarantee import Guarantee
+from atonce.verify.checks.allowed import LEGAL, Anomaly, allowed
 from atonce.verify.checks.findings import Finding, found
 from atonce.verify.faults.variants import Variant
 from atonce.verify.results import State
@@ -22,18 +23,23 @@ def judge(variant: Variant, scene: Scene, findings: Sequence[Finding]) -> tuple[
         if variant.may_refuse:
             kept = [f for f in kept if f.anomaly is not Anomaly.LOST]  # not delivered yet, and it says so
         else:
-            kept += found(Anomaly.STUCK, [f"refused to go on without need: {scene.refusal.words[-300:]}"])
+            kept += found(Anomaly.STUCK, [f"refused to go on without need: {end_of(scene.refusal.words)}"])
+    if scene.must_say is not None and not scene.said(scene.must_say):
+        kept += found(Anomaly.LOST, [f"something was left out without a word ({scene.must_say.value} was never told)"])
+    if scene.must_refuse and scene.refusal is None and level is Guarantee.EFFECTIVELY_ONCE:
+        kept += found(Anomaly.UNEXPECTED, [f"it went on over {scene.must_refuse}"])
     if scene.served_damage:
         kept += found(Anomaly.INCONSISTENT_OFFSETS, [f"the broker served {scene.served_damage}"])
     if level is None:
-        return State.OBSERVED, refused.words[-400:] if refused else "", tuple(kept)
+        return State.OBSERVED, end_of(refused.words) if refused else "", tuple(kept)
     idempotent = all(head.producer_id >= 0 for e in scene.history.of("produce") for _, _, head in e.facts.batches)
-    bad = [f for f in kept if f.anomaly not in allowed(level, idempotent=idempotent)]
+    may = LEGAL if variant.exact else allowed(level, idempotent=idempotent)
+    bad = [f for f in kept if f.anomaly not in may]
     if bad:
         why = "; ".join(f"{f.anomaly.value}: {f.examples[0]}" for f in bad)
         return State.BROKEN, why, tuple(kept)
     if refused:
-        return State.REFUSED, refused.words[-400:], tuple(kept)
+        return State.REFUSED, end_of(refused.words), tuple(kept)
     return State.KEPT, "", tuple(kept)
 
 
@@ -47,3 +53,8 @@ def recovery_s(scene: Scene) -> float | None:
     drained = next((mark.at for mark in reversed(scene.history.marks) if mark.what == "drained"), None)
     end = flows or drained
     return end - fault_at if end is not None else None
+
+
+def end_of(words: str, most: int = 500) -> str:
+    """The last of them, from a whole word on: what went before is a log."""
+    return words if len(words) <= most else "… " + words[-most:].partition(" ")[2]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from atonce.connectors.contract import Written
@@ -11,27 +12,42 @@ from atonce.verify.audit.identity import Out
 from atonce.verify.audit.readers import Seen
 from atonce.verify.wire.batches import Record
 
-
-def of_records(topic: str, records: Sequence[Record]) -> list[Out]:
-    return [
-        Out(r.key, r.value or b"", f"{topic}/{r.partition}@{r.offset}", r.partition, r.offset)
-        for r in records
-        if not r.control
-    ]
+OF_THE_RUN = b"(run)"
+"""Stands for the name of the run where output has it."""
 
 
-def of_seen(topic: str, seen: Sequence[Seen]) -> list[Out]:
-    return [
-        Out(
-            s.record.key,
-            s.record.value or b"",
-            f"{topic}/{s.record.partition}@{s.record.offset}",
-            s.record.partition,
-            s.record.offset,
-            s.at,
-        )
-        for s in seen
-    ]
+def of_records(topic: str, records: Sequence[Record], sent_from_ms: int = 0) -> list[Out]:
+    return [_out(topic, record, 0.0, sent_from_ms) for record in records if not record.control]
+
+
+def of_seen(topic: str, seen: Sequence[Seen], sent_from_ms: int = 0) -> list[Out]:
+    """A time from `sent_from_ms` on is the time of sending, which is another one in every run."""
+    return [_out(topic, one.record, one.at, sent_from_ms) for one in seen]
+
+
+def _out(topic: str, record: Record, at: float, sent_from_ms: int) -> Out:
+    return Out(
+        record.key,
+        record.value or b"",
+        f"{topic}/{record.partition}@{record.offset}",
+        record.partition,
+        record.offset,
+        at,
+        record.value is None,
+        record.headers,
+        None if record.timestamp_ms >= sent_from_ms else record.timestamp_ms,
+    )
+
+
+def of_any_run(outs: Iterable[Out], run: str) -> tuple[Out, ...]:
+    """The same output as every other run would give it: topics and groups have the run's own name."""
+    mine, name = run.encode(), OF_THE_RUN
+    return tuple(
+        replace(out, key=out.key and out.key.replace(mine, name), value=out.value.replace(mine, name))
+        if mine in out.value or mine in (out.key or b"")
+        else out
+        for out in outs
+    )
 
 
 def of_rows(written: Written) -> list[Out]:
@@ -40,7 +56,7 @@ def of_rows(written: Written) -> list[Out]:
 
 def row_out(title: str, number: int, row: Mapping[str, Any]) -> Out:
     text = json.dumps(dict(row), sort_keys=True, default=_plain, ensure_ascii=False)
-    return Out(None, text.encode(), f"{title} row {number}")
+    return Out(None, text.encode(errors="backslashreplace"), f"{title} row {number}")
 
 
 def _plain(value: Any) -> str:

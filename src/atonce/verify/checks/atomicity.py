@@ -12,8 +12,8 @@ from atonce.verify.ground.workload import Workload
 from atonce.verify.wire.history import History
 
 
-def planned_ends(history: History) -> list[dict[int, int]]:
-    """Where each planned batch begins and ends, per input partition, as the pipeline said it."""
+def planned_ends(history: History) -> list[dict[str, int]]:
+    """Where each planned batch begins and ends, by topic/partition, as the pipeline said it."""
     ends = []
     for mark in history.marks:
         if mark.what == "planned":
@@ -22,30 +22,42 @@ def planned_ends(history: History) -> list[dict[int, int]]:
             except (ValueError, SyntaxError):
                 continue
             if isinstance(positions, dict):
-                numbers = {str(name).rpartition("/")[2]: int(at) for name, at in positions.items()}
-                if not all(number.isdigit() for number in numbers):
+                if not all(str(name).rpartition("/")[2].isdigit() for name in positions):
                     return []  # positions of a table, or of a system of its own: no partitions of the workload
-                ends.append({int(number): at for number, at in numbers.items()})
+                ends.append({str(name): int(at) for name, at in positions.items()})
     return ends
 
 
-def torn_snapshots(workload: Workload, history: History, snapshots: Sequence[Snapshot]) -> list[Finding]:
-    """Each snapshot must reach exactly to the end of a planned batch. Judged only where every output can be traced."""
+def torn_snapshots(
+    workload: Workload,
+    history: History,
+    snapshots: Sequence[Snapshot],
+    topics: tuple[str, str],
+    traced: frozenset[int] | None = None,
+) -> list[Finding]:
+    """Each snapshot must reach exactly to the end of a planned batch. Judged only where output can be traced.
+
+    `topics` are those of the input; `traced` the numbers that a clean run's output shows, None: all. Only these are
+    looked at: a row that a table replaces by a newer one of its key is there for a while, one that stays to the end
+    stays from its batch on.
+    """
     ends = planned_ends(history)
     if not ends or not workload.generated:
         return []
-    place: dict[int, tuple[int, int]] = {}
-    count: dict[int, int] = {}
+    place: dict[int, tuple[str, int]] = {}
+    count: dict[str, int] = {}
     for record in workload.all:
-        place[record.number] = (record.partition, count.get(record.partition, 0))
-        count[record.partition] = count.get(record.partition, 0) + 1
-    whole = [frozenset(n for n, (p, at) in place.items() if at < end.get(p, 0)) for end in ends]
-    allowed = {frozenset(), *whole}
+        partition = f"{topics[record.beside]}/{record.partition}"
+        at = count.get(partition, 0) if record.offset is None else record.offset
+        count[partition] = count.get(partition, 0) + 1
+        if traced is None or record.number in traced:
+            place[record.number] = (partition, at)
+    allowed = {frozenset(), *(frozenset(n for n, (p, at) in place.items() if at < end.get(p, 0)) for end in ends)}
     return found(
         Anomaly.TORN,
         (
             f"at {snapshot.at:.3f} a reader saw {len(snapshot.numbers)} records, which is the end of no batch"
             for snapshot in snapshots
-            if snapshot.numbers not in allowed
+            if snapshot.numbers & place.keys() not in allowed
         ),
     )

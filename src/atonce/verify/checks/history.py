@@ -136,15 +136,20 @@ def inconsistent_offsets(topic: str, log: Sequence[Record], seen: Sequence[Seen]
     )
 
 
-def zombie_writes(history: History) -> list[Finding]:
-    """zombie-write: a request with an epoch that InitProducerId had fenced before it was sent took effect."""
+def zombie_writes(history: History, *, unverified: bool = False) -> list[Finding]:
+    """zombie-write: a request with an epoch that InitProducerId had fenced before it was sent took effect.
+
+    `unverified`: brokers that take rows and offsets of an older epoch until a marker of a newer one stands there. What
+    comes of them shows in the output.
+    """
     fences = [
         (entry.facts.transactional_id, entry.facts.extra["producer_id"], entry.facts.extra["epoch"], entry.answered_at)
         for entry in history.of("init_producer_id")
         if entry.acknowledged and entry.facts.transactional_id and "epoch" in entry.facts.extra
     ]
     cases = []
-    for entry in history.of("produce", "end_txn", "txn_offset_commit", "add_partitions_to_txn"):
+    checked = ("end_txn", "add_partitions_to_txn")
+    for entry in history.of(*checked, *(() if unverified else ("produce", "txn_offset_commit"))):
         mine = entry.facts
         if not entry.acknowledged or mine.epoch is None or mine.producer_id is None or mine.transactional_id is None:
             continue
@@ -158,4 +163,23 @@ def zombie_writes(history: History) -> list[Finding]:
                     f"{entry.api} of {mine.transactional_id} with epoch {mine.epoch} was accepted after {epoch} began"
                 )
                 break
+    return found(Anomaly.ZOMBIE, cases)
+
+
+def begun_again(history: History) -> list[Finding]:
+    """zombie-write: sent with an epoch whose transaction had ended, and taken: it begins another one that nobody ends.
+
+    For subjects with an epoch for every transaction only.
+    """
+    ends: dict[tuple[int, int], float] = {}
+    for entry in history.of("end_txn"):
+        mine = entry.facts
+        if entry.acknowledged and entry.answered_at and mine.producer_id is not None and mine.epoch is not None:
+            ended = ends.setdefault((mine.producer_id, mine.epoch), entry.answered_at)
+            ends[mine.producer_id, mine.epoch] = min(ended, entry.answered_at)
+    cases = []
+    for entry in history.of("produce", "txn_offset_commit", "add_partitions_to_txn", "add_offsets_to_txn"):
+        at = ends.get((entry.facts.producer_id or 0, entry.facts.epoch if entry.facts.epoch is not None else -1))
+        if at is not None and entry.acknowledged and entry.at > at:
+            cases.append(f"{entry.api} of epoch {entry.facts.epoch} was sent and taken after its transaction had ended")
     return found(Anomaly.ZOMBIE, cases)

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from atonce.verify.audit.identity import Out
 from atonce.verify.checks.allowed import Anomaly
 from atonce.verify.checks.findings import Finding, found
+from atonce.verify.checks.merged import Winners, compare_merged
 from atonce.verify.checks.output import Oracle, multisets
+from atonce.verify.checks.rows import compare_rows
 from atonce.verify.ground.workload import MARK, Workload
 
 
@@ -33,56 +35,70 @@ class Look:
     rows: tuple[Out, ...] = ()
     trouble: str = ""
     """Why there are no rows."""
+    shaky: str = ""
+    """Why the same batch may give other rows the next time."""
+    exact: frozenset[str] = frozenset()
+    """Columns whose values have one form only, wherever they are kept: text, whole numbers, bytes."""
 
 
 UNKNOWN = "The clean run is the measure, and was not itself checked: "
 
 
-def against_batch(oracle: Oracle, look: Look, *, table: bool, merged: bool) -> Checked:
-    """`table`: rows of a table, of which only number and traces are compared. `merged`: the sink merges rows by key."""
+def against_batch(
+    oracle: Oracle,
+    look: Look,
+    *,
+    table: bool,
+    merged: bool,
+    winners: Winners | None = None,
+    sets_aside: bool = False,
+) -> Checked:
+    """`table`: rows of a table. `merged`: the sink merges rows by key, `winners`: and says how. `sets_aside`: it may
+    deliver fewer."""
     if look.trouble:
         return Checked(f"{UNKNOWN}as a plain batch the transform fails ({look.trouble}).")
-    if merged:
+    if merged and winners is None:
         return Checked(f"{UNKNOWN}the sink merges rows by key.")
-    if table:
-        return _numbers_only(oracle, look)
-    findings = multisets(replace(oracle, outs=look.rows), oracle.outs)
-    what = "the last value of every key" if oracle.final_only else "every record"
+    unlike: list[str] = []
+    unsure = 0
+    if winners is not None:
+        findings, unlike, unsure = compare_merged(look.rows, oracle.outs, look.exact, winners)
+    elif table:
+        findings, unlike = compare_rows(look.rows, oracle.outs, look.exact)
+    else:
+        findings = multisets(replace(oracle, outs=look.rows), oracle.outs)
     if not findings:
-        return Checked(f"The clean run gave exactly what the transform gives as a plain Spark batch: {what}.")
-    if any(finding.anomaly is Anomaly.UNEXPECTED for finding in findings) and not oracle.final_only:
+        what = "the last value of every key" if oracle.final_only else "every row" if table else "every record"
+        what = "the row that stays of every key" if winners is not None else what
+        besides = f" Of {', '.join(unlike)}, kept in a form of its own, only nulls were compared." if unlike else ""
+        besides += f" Of {unsure} keys it is not known which row came last: any of theirs was taken." if unsure else ""
+        return Checked(f"The clean run gave exactly what the transform gives as a plain Spark batch: {what}.{besides}")
+    counted = f"({len(look.rows)} rows, the clean run {len(oracle.outs)})"
+    if look.shaky and not oracle.final_only:
+        return Checked(f"{UNKNOWN}{look.shaky}, and the plain batch gave other rows {counted}.")
+    if look.stateful and look.mode == "append":
         return Checked(
-            f"{UNKNOWN}a plain batch over the same input gives other values ({len(look.rows)} records, the clean run "
-            f"{len(oracle.outs)}), so the transform depends on more than key and value."
+            f"{UNKNOWN}what a stateful query appends depends on its watermark; a plain batch gives {counted}."
         )
+    if sets_aside and {finding.anomaly for finding in findings} == {Anomaly.LOST}:
+        return Checked(f"{UNKNOWN}the sink puts rows aside that it cannot deliver {counted}.")
     return Checked("The clean run itself differs from the transform as a plain Spark batch.", tuple(findings))
-
-
-def _numbers_only(oracle: Oracle, look: Look) -> Checked:
-    want, have = _traces(look.rows), _traces(oracle.outs)
-    if want is None or have is None:
-        missing = len(look.rows) - len(oracle.outs)
-        if missing == 0:
-            return Checked(f"The clean run gave as many rows as the transform does as a plain batch: {len(look.rows)}.")
-        kind = Anomaly.LOST if missing > 0 else Anomaly.DUPLICATE
-        words = f"a plain batch gives {len(look.rows)} rows, the clean run {len(oracle.outs)}"
-        return Checked("The clean run itself differs from a plain batch.", tuple(found(kind, [words] * abs(missing))))
-    return _compared(want, have, "a row for each input that a plain batch of the transform has one for")
 
 
 def against_input(workload: Workload, outs: Sequence[Out], *, one_to_one: bool) -> Checked:
     """A command's clean run: does each numbered input have one output?"""
     inputs = Counter(record.number for record in workload.all)
-    have = _traces(outs) if workload.generated else None
+    have = _traces(outs, workload.nasty) if workload.generated else None
     if have is None:
-        if Counter(out.value for out in outs) == Counter(record.value for record in workload.all):
+        unchanged = Counter((out.key, None if out.absent else out.value) for out in outs)
+        if unchanged == Counter((record.key, record.value) for record in workload.all):
             return Checked(f"The clean run gave every input once, unchanged ({len(outs)}).")
         counted = f"{len(workload.all)} inputs gave {len(outs)} outputs"
         if one_to_one and len(outs) != len(workload.all):
             kind = Anomaly.LOST if len(outs) < len(workload.all) else Anomaly.DUPLICATE
             return Checked(f"The clean run is not one to one: {counted}.", tuple(found(kind, [counted])))
         return Checked(f"{UNKNOWN}{counted}, which do not carry the inputs' numbers.")
-    checked = _compared(inputs, have, "one output for every input")
+    checked = _compared(inputs, have, len(outs) - have.total())
     if one_to_one or not checked.findings:
         return checked
     told = "; ".join(f"{f.anomaly.value} {f.count} ({f.examples[0]})" for f in checked.findings)
@@ -92,21 +108,25 @@ def against_input(workload: Workload, outs: Sequence[Out], *, one_to_one: bool) 
     )
 
 
-def _compared(want: Counter[int], have: Counter[int], words: str) -> Checked:
+def _compared(want: Counter[int], have: Counter[int], unnumbered: int) -> Checked:
+    """`unnumbered`: outputs of nulls and the like, which stand for as many inputs that have no other."""
     lost = [f"input ao-{n:06d} has no output in the clean run" for n in want for _ in range(want[n] - have[n])]
     more = [f"input ao-{n:06d} has {have[n]} outputs in the clean run" for n in have for _ in range(have[n] - want[n])]
-    findings = [*found(Anomaly.LOST, lost), *found(Anomaly.DUPLICATE, more)]
+    more += ["an output without a number in the clean run"] * max(0, unnumbered - len(lost))
+    findings = [*found(Anomaly.LOST, lost[unnumbered:]), *found(Anomaly.DUPLICATE, more)]
+    words = "one output for every input"
     if findings:
         return Checked(f"The clean run itself is wrong: expected {words}.", tuple(findings))
     return Checked(f"The clean run gave {words} ({sum(want.values())}).")
 
 
-def _traces(outs: Sequence[Out]) -> Counter[int] | None:
-    """Input number → outputs; None when some output carries no number, or several."""
+def _traces(outs: Sequence[Out], unnumbered: int) -> Counter[int] | None:
+    """Input number → outputs; None when more outputs than these carry no number, or some carry several."""
     counts: Counter[int] = Counter()
     for out in outs:
-        marks = {int(mark) for mark in MARK.findall(out.value)}
-        if len(marks) != 1:
+        marks = {int(mark) for mark in MARK.findall(out.value)} or {int(m) for m in MARK.findall(out.key or b"")}
+        if len(marks) > 1:
             return None
-        counts[marks.pop()] += 1
-    return counts
+        if marks:
+            counts[marks.pop()] += 1
+    return counts if len(outs) - counts.total() <= unnumbered and counts else None

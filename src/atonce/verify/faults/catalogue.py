@@ -21,7 +21,9 @@ class Need(StrEnum):
     PRODUCES = "Produce requests"
     ACKS = "Produce requests that wait for acks"
     TRANSACTIONS = "Kafka transactions"
-    TRANSACTIONS_V2 = "transaction protocol 2 (an epoch for every transaction)"
+    TRANSACTIONS_V1 = "transaction protocol 1 (an epoch for every batch)"
+    UNVERIFIED = "brokers that do not verify what they take into a transaction"
+    EPOCH_PER_TRANSACTION = "an epoch for every transaction (protocol 2, or AtOnce on protocol 1)"
     KAFKA_LEDGER = "progress kept in a Kafka group"
     COMMITS = "offsets committed to a group"
     GROUP = "a consumer with group membership"
@@ -34,6 +36,8 @@ class Need(StrEnum):
     OWN_DATABASE = "a database that verify started itself"
     OLDEST_LAST = "a source whose rows can become visible in another order than their ids have"
     FILES = "files as source"
+    MADE_AGAIN = "a table as source that can be made again"
+    ONE_APACHE = "one node of Apache Kafka, started by verify (--broker apache)"
     STATELESS = "a stateless pipeline"
 
 
@@ -210,7 +214,7 @@ _TABLE: tuple[Fault, ...] = (
         "a source passes something over: file ages, hidden names, rewritten files, reused ids",
         "publishing",
         ("L", "L", "-"),
-        (N.PUBLISHING,),
+        (N.FILES,),
     ),
     Fault(35, "a checkpoint several batches old, also of a stateful query", "engine", ("LD", "L", "D"), (N.SPARK,)),
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from atonce.verify.faults import broker, engine, instances, kills, ledger, publishing, sink, transaction, wire
+from atonce.verify.faults.around import ledger, passed_over, publishing, running, sink
+from atonce.verify.faults.broker_side import broker, killed, late, reading, transaction, wire
+from atonce.verify.faults.process import engine, instances, kills
 from atonce.verify.faults.registry import VARIANTS, Variant
 
 __all__ = [
@@ -11,9 +13,14 @@ __all__ = [
     "broker",
     "engine",
     "instances",
+    "killed",
     "kills",
+    "late",
     "ledger",
+    "passed_over",
     "publishing",
+    "reading",
+    "running",
     "sink",
     "transaction",
     "wire",

@@ -43,6 +43,13 @@ class FreezesNodes(Protocol):
     def thaw(self, node: int) -> None: ...
 
 
+@runtime_checkable
+class Compacts(Protocol):
+    """A broker that looks for something to compact so often that a run can wait for it."""
+
+    compacts: bool
+
+
 class External:
     title = "broker of yours"
     ours = False
@@ -77,7 +84,8 @@ class Embedded:
     def __init__(self, broker: Broker | None = None) -> None:
         from atonce.broker.embedded import Broker
 
-        self._broker = (broker or Broker()).__enter__()
+        self.compacts = broker is None
+        self._broker = (broker or Broker(settings={"log.cleaner.backoff.ms": 200})).__enter__()
         self.servers = self._broker.servers
 
     def needs_met(self) -> set[Need]:
@@ -97,6 +105,17 @@ class Embedded:
 
     def close(self) -> None:
         self._broker.__exit__(None, None, None)
+
+
+class EmbeddedV1(Embedded):
+    """With transaction protocol 1, as Kafka 3.x."""
+
+    title = "embedded broker, transaction protocol 1"
+
+    def __init__(self) -> None:
+        from atonce.broker.embedded import Broker
+
+        super().__init__(Broker(settings={"transaction.version": 1}))
 
 
 class Apache:
@@ -121,7 +140,7 @@ class Apache:
         self.servers: str = self._kafka.servers
 
     def needs_met(self) -> set[Need]:
-        return {Need.OWN_BROKER} | ({Need.THREE_NODES} if self.nodes == 3 else set())
+        return {Need.OWN_BROKER, Need.THREE_NODES if self.nodes == 3 else Need.ONE_APACHE}
 
     def kill(self, node: int | None = None) -> None:
         self._kafka.kill(node)

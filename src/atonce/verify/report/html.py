@@ -7,14 +7,16 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 
+from atonce import drawing
+from atonce.drawing import tag
 from atonce.guarantee import BOUNDARY
 from atonce.verify.checks.allowed import Anomaly
 from atonce.verify.report.path import path_of_a_message, worst
-from atonce.verify.report.terminal import STUCK, TORN, cell, replay, summary
+from atonce.verify.report.terminal import STUCK, TORN, besides, cell, replay, summary
 from atonce.verify.report.timeline import timeline
 from atonce.verify.results import Result, State, Verdict
 
-_PAGE = Path(__file__).with_name("report.html")
+_STYLE = Path(__file__).with_name("report.css")
 _COLUMNS = ("delivered", "lost", "twice", "torn", "reordered", "stuck", "recovery")
 
 
@@ -23,22 +25,21 @@ def page(verdicts: Sequence[Verdict]) -> str:
     body += [_section(verdict) for verdict in verdicts]
     first = verdicts[0]
     facts = ", ".join(f"{name} {words}" for name, words in first.versions.items())
-    return (
-        _PAGE.read_text()
-        .replace("<!--title-->", escape(first.subject))
-        .replace("<!--verdict-->", "".join(_card(verdict) for verdict in verdicts))
-        .replace("<!--boundary-->", escape(BOUNDARY))
-        .replace("<!--facts-->", escape(f"seed {first.seed} · {facts}"))
-        .replace("<!--body-->", "\n".join(body))
-    )
+    head = [
+        tag("h1", escape(first.subject)),
+        *(_card(verdict) for verdict in verdicts),
+        tag("p", escape(BOUNDARY), class_="boundary"),
+        tag("p", escape(f"seed {first.seed} · {facts}"), class_="facts"),
+    ]
+    return drawing.page(f"atonce verify: {first.subject}", "\n".join([*head, *body]), _STYLE.read_text())
 
 
 def _card(verdict: Verdict) -> str:
     line = summary(verdict)
     word = line.partition(":")[0]
-    kind = {"KEPT": "kept", "BROKEN": "broken", "OBSERVED": "seen"}.get(word.split()[0], "open")
+    kind = {"kept": "kept", "broken": "broken", "observed": "seen"}.get(verdict.word, "open")
     figures = (
-        (sum(1 for r in verdict.ran if r.fault != "clean"), "faulted runs", ""),
+        (len(verdict.faulted), "faulted runs", ""),
         (sum(r.count(Anomaly.LOST) for r in verdict.ran), "lost", "hit"),
         (sum(r.count(Anomaly.DUPLICATE) for r in verdict.ran), "twice", "hit"),
         (sum(r.count(*TORN) for r in verdict.ran), "torn", "hit"),
@@ -49,9 +50,12 @@ def _card(verdict: Verdict) -> str:
     if verdict.too_weak:
         missing = " and ".join(sorted(anomaly.value for anomaly in verdict.too_weak))
         weak = f"<p class='weak'>The faults were too weak: this level must show {escape(missing)} and did not.</p>"
+    if verdict.trouble:
+        weak += f"<p class='weak'>The subject reported an error without any fault: {escape(verdict.trouble)}</p>"
+    more = "".join(f"<p class='sub'>{escape(words)}</p>" for words in besides(verdict))
     return (
         f"<div class='verdict {kind}'><p class='word'>{escape(word)}</p><ul class='figures'>{told}</ul>"
-        f"<p class='line'>{escape(line)}</p>{weak}<p class='sub'>{escape(verdict.oracle)}</p></div>"
+        f"<p class='line'>{escape(line)}</p>{weak}<p class='sub'>{escape(verdict.oracle)}</p>{more}</div>"
     )
 
 

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from atonce.guarantee import BOUNDARY
+from atonce.verify.audit.points import REQUEST_WAYS, STEP_WAYS, Coverage, Point
 from atonce.verify.report.terminal import replay, summary
 from atonce.verify.results import Result, State, Verdict
 
-SCHEMA = "atonce-verify/1"
+SCHEMA = "atonce-verify/2"
 
 
 def certificate(verdicts: Sequence[Verdict], strict: bool = False) -> dict[str, Any]:
@@ -40,12 +41,16 @@ def _level(verdict: Verdict, strict: bool) -> dict[str, Any]:
         "output": verdict.output,
         "guarantee": verdict.level.value if verdict.level else None,
         "observed": verdict.observed.value if verdict.observed else None,
-        "verdict": _word(verdict),
+        "verdict": verdict.word,
         "summary": summary(verdict),
         "exit_code": verdict.exit_code(strict),
         "records": verdict.records,
         "duration_s": round(verdict.duration_s, 1),
         "oracle": verdict.oracle,
+        "error": verdict.trouble,
+        "fed": list(verdict.fed),
+        "not_fed": dict(verdict.not_fed),
+        "coverage": _coverage(verdict.coverage),
         "too_weak": sorted(anomaly.value for anomaly in verdict.too_weak),
         "exercised": sorted({r.name for r in verdict.ran if r.fault != "clean"}),
         "not_exercised": sorted({r.name for r in verdict.results if r.state is State.NOT_EXERCISED}),
@@ -54,12 +59,23 @@ def _level(verdict: Verdict, strict: bool) -> dict[str, Any]:
     }
 
 
-def _word(verdict: Verdict) -> str:
-    if verdict.level is None:
-        return "observed"
-    if verdict.broken:
-        return "broken"
-    return "could not run" if verdict.never_fired or len(verdict.ran) < 2 else "kept"
+def _coverage(coverage: Coverage) -> dict[str, Any]:
+    def struck(places: Sequence[str], ways: Sequence[str]) -> dict[str, Any]:
+        return {
+            "exist": len(places) * len(ways),
+            "exercised": coverage.counted(places),
+            "struck": {place: [way for way in ways if Point(place, way) in coverage.struck] for place in places},
+        }
+
+    return {
+        "requests": struck(coverage.requests, REQUEST_WAYS),
+        "steps": struck(coverage.steps, STEP_WAYS),
+        "pairs": {
+            "exist": coverage.possible_pairs,
+            "exercised": coverage.struck_pairs,
+            "struck": [[f"{p.place} {p.way}" for p in pair] for pair in sorted(coverage.pairs)],
+        },
+    }
 
 
 def _run(verdict: Verdict, result: Result) -> dict[str, Any]:
@@ -71,6 +87,7 @@ def _run(verdict: Verdict, result: Result) -> dict[str, Any]:
         "state": result.state.value,
         "why": result.why,
         "struck": result.struck,
+        "records": result.records,
         "expected": result.expected,
         "delivered": result.delivered,
         "recovery_s": round(result.recovery_s, 3) if result.recovery_s is not None else None,

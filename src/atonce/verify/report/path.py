@@ -6,8 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from atonce.drawing import line, rect, tag, text
 from atonce.verify.results import Result, State, Verdict
 
+_TIP = tag(
+    "defs",
+    tag(
+        "marker",
+        tag("path", d="M0 0L8 4L0 8z"),
+        id="tip",
+        viewBox="0 0 8 8",
+        refX=8,
+        refY=4,
+        markerWidth=8,
+        markerHeight=8,
+        orient="auto",
+    ),
+)
+_KEYS = (("kept", "kept"), ("broken", "broken"), ("open", "never struck"), ("seen", "reported, not judged"))
 _PILL_W, _PILL_H, _GAP, _CAPTION_H = 36, 18, 4, 14
 
 
@@ -47,17 +63,13 @@ def path_of_a_message(verdict: Verdict) -> str:
             by_place.setdefault(result.where, {}).setdefault(result.fault, []).append(result)
     words = {"log": verdict.broker, "subject": "pipeline or command", "output": verdict.output, "progress": "ledger"}
     parts = [_box(name, x, y, width, words.get(name, "")) for name, x, y, width in (*_BOXES, *_ENDS)]
-    parts += [f"<line x1='{a}' y1='{b}' x2='{c}' y2='{d}' marker-end='url(#tip)'/>" for a, b, c, d in _ARROWS]
+    parts += [line(*ends, "arrow", marker_end="url(#tip)") for ends in _ARROWS]
     for zone in _ZONES:
         parts += _marks(zone, by_place)
-    return (
-        "<figure><svg class='path' viewBox='0 0 1000 330' role='img' aria-label='The path of a message and where each "
-        "fault struck'><defs><marker id='tip' viewBox='0 0 8 8' refX='8' refY='4' markerWidth='8' markerHeight='8' "
-        f"orient='auto'><path d='M0 0L8 4L0 8z'/></marker></defs>{''.join(parts)}</svg>"
-        "<figcaption>Where each fault struck: <span class='key kept'>kept</span> "
-        "<span class='key broken'>broken</span> <span class='key open'>never struck</span> "
-        "<span class='key seen'>reported, not judged</span></figcaption></figure>"
-    )
+    label = "The path of a message and where each fault struck"
+    drawn = tag("svg", _TIP + "".join(parts), class_="path", viewBox="0 0 1000 330", role="img", aria_label=label)
+    keys = " ".join(tag("span", words, class_=f"key {kind}") for kind, words in _KEYS)
+    return tag("figure", drawn + tag("figcaption", f"Where each fault struck: {keys}"))
 
 
 def _box(name: str, x: int, y: int, width: int, words: str) -> str:
@@ -65,9 +77,9 @@ def _box(name: str, x: int, y: int, width: int, words: str) -> str:
     room = width // 7
     small = words if len(words) <= room else words[: room - 1] + "…"
     return (
-        f"<rect class='box' x='{x}' y='{y}' width='{width}' height='50' rx='7'/>"
-        f"<text class='name' x='{middle}' y='{y + (22 if small else 30)}'>{name}</text>"
-        f"<text class='small' x='{middle}' y='{y + 39}'>{escape(small)}<title>{escape(words)}</title></text>"
+        rect(x, y, width, 50, "box", rx=7, told=words)
+        + text(middle, y + (22 if small else 30), name, "name")
+        + text(middle, y + 39, small, "small")
     )
 
 
@@ -81,7 +93,7 @@ def _marks(zone: _Zone, by_place: dict[str, dict[str, list[Result]]]) -> list[st
         rows = [faults[at : at + zone.per_row] for at in range(0, len(faults), zone.per_row)]
         height = len(rows) * (_PILL_H + _GAP) + _CAPTION_H
         top = y - height if zone.up else y
-        parts.append(f"<text class='small' x='{zone.x}' y='{top + 10}'>{escape(place)}</text>")
+        parts.append(text(zone.x, top + 10, place, "small"))
         for number, row in enumerate(rows):
             left = zone.x - (len(row) * (_PILL_W + _GAP) - _GAP) // 2
             for at, (name, results) in enumerate(row):
@@ -93,11 +105,9 @@ def _marks(zone: _Zone, by_place: dict[str, dict[str, list[Result]]]) -> list[st
 
 def _pill(name: str, results: Sequence[Result], x: int, y: int) -> str:
     told = "\n".join(f"{result.name}: {result.state.value}" for result in results)
-    return (
-        f"<g class='pill {worst(results)}'><title>{escape(results[0].title)}\n{escape(told)}</title>"
-        f"<rect x='{x}' y='{y}' width='{_PILL_W}' height='{_PILL_H}' rx='9'/>"
-        f"<text x='{x + _PILL_W // 2}' y='{y + 13}'>{escape(name)}</text></g>"
-    )
+    shape = rect(x, y, _PILL_W, _PILL_H, "", rx=9) + text(x + _PILL_W // 2, y + 13, name)
+    title = tag("title", escape(f"{results[0].title}\n{told}"))
+    return tag("g", title + shape, class_=f"pill {worst(results)}")
 
 
 def worst(results: Sequence[Result]) -> str:

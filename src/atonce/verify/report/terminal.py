@@ -105,23 +105,36 @@ def print_verdict(console: Console, verdict: Verdict, strict: bool = False) -> N
         )
     if verdict.oracle:
         console.print(verdict.oracle, style="yellow" if verdict.oracle.startswith(UNKNOWN) else "dim", highlight=False)
+    for words in besides(verdict):
+        console.print(words, style="dim", highlight=False, markup=False)
+    if verdict.trouble:
+        console.print(f"[bold red]The subject reported an error[/] without any fault: {verdict.trouble}")
     console.print(summary(verdict), style="bold", highlight=False, soft_wrap=True)
     if verdict.level is Guarantee.EFFECTIVELY_ONCE or verdict.observed is Guarantee.EFFECTIVELY_ONCE:
         console.print(BOUNDARY, style="dim")
     console.print(f"seed {verdict.seed}", highlight=False)
 
 
+def besides(verdict: Verdict) -> list[str]:
+    """What the input had and had not, and what was struck: one line each."""
+    lines = [f"Fed: {', '.join(verdict.fed)}."] if verdict.fed else []
+    if verdict.not_fed:
+        lines.append("Not fed: " + "; ".join(f"{name} ({why})" for name, why in verdict.not_fed.items()) + ".")
+    return [*lines, verdict.coverage.words] if verdict.coverage.words else lines
+
+
 def summary(verdict: Verdict) -> str:
     """The verdict in one line."""
-    ran = len(verdict.ran) - 1  # the clean run is not a fault
+    ran = len(verdict.faulted)
     lost = sum(result.count(Anomaly.LOST) for result in verdict.ran)
     doubled = sum(result.count(Anomaly.DUPLICATE) for result in verdict.ran)
     counted = f"{ran} faults, {verdict.records} records each: {lost} lost, {doubled} duplicated"
     if verdict.level is None:
         level = verdict.observed.value if verdict.observed else "less than none"
         return f"OBSERVED {level}: {counted}, in {verdict.duration_s:.0f} s on {verdict.broker}"
-    word = "BROKEN" if verdict.broken else "COULD NOT RUN" if ran < 1 or verdict.never_fired else "KEPT"
-    return f"{word} {verdict.level.value}: {counted}, in {verdict.duration_s:.0f} s on {verdict.broker}"
+    missed = f", {len(verdict.not_exercised)} not exercised" if verdict.not_exercised else ""
+    took = f"in {verdict.duration_s:.0f} s on {verdict.broker}"
+    return f"{verdict.word.upper()} {verdict.level.value}: {counted}{missed}, {took}"
 
 
 def replay(verdict: Verdict, result: Result) -> str:

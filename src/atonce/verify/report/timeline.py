@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
+from atonce.drawing import line, rect, tag, text
 from atonce.verify.results import Result
 from atonce.verify.wire.history import Mark
 
@@ -38,21 +38,16 @@ def timeline(result: Result) -> str:
     def x(at: float) -> float:
         return _LEFT + (at - begin) * scale
 
-    parts = [
-        f"<text class='lane' x='{_LEFT - 8}' y='{20 + _LANE_H * n + 13}'>{lane}</text>" for n, lane in enumerate(lanes)
-    ]
+    parts = [text(_LEFT - 8, 20 + _LANE_H * n + 13, lane, "lane") for n, lane in enumerate(lanes)]
     for bar in bars:
         top, left = 20 + _LANE_H * lanes.index(bar.lane), x(bar.begin)
         width = max(x(bar.end) - left, 2.0)
-        parts.append(
-            f"<rect class='{bar.kind}' x='{left:.1f}' y='{top + 2}' width='{width:.1f}' height='{_LANE_H - 6}' rx='2'>"
-            f"<title>{escape(bar.words)}</title></rect>"
-        )
+        parts.append(rect(left, top + 2, width, _LANE_H - 6, bar.kind, rx=2, told=bar.words))
         if bar.label and width > 8 + 6 * len(bar.label):
-            parts.append(f"<text class='in' x='{left + width / 2:.1f}' y='{top + 14}'>{escape(bar.label)}</text>")
+            parts.append(text(left + width / 2, top + 14, bar.label, "in"))
     parts += _faults(marks, x, height)
-    parts.append(f"<text class='lane' x='{_WIDTH - 12}' y='{height - 1}'>{end - begin:.1f} s</text>")
-    return f"<svg class='timeline' viewBox='0 0 {_WIDTH} {height}'>{''.join(parts)}</svg>"
+    parts.append(text(_WIDTH - 12, height - 1, f"{end - begin:.1f} s", "lane"))
+    return tag("svg", "".join(parts), class_="timeline", viewBox=f"0 0 {_WIDTH} {height}")
 
 
 def _faults(marks: Sequence[Mark], x: Callable[[float], float], height: int) -> Iterator[str]:
@@ -61,10 +56,7 @@ def _faults(marks: Sequence[Mark], x: Callable[[float], float], height: int) -> 
         at = x(mark.at)
         words = f"⚡ {mark.detail}" if number == 0 else "⚡"
         anchor, shift = ("end", -4) if at + 7 * len(words) > _WIDTH else ("start", 4)
-        yield (
-            f"<line class='fault' x1='{at:.1f}' y1='4' x2='{at:.1f}' y2='{height - 8}'/>"
-            f"<text class='fault' x='{at + shift:.1f}' y='13' text-anchor='{anchor}'>{escape(words)}</text>"
-        )
+        yield line(at, 4, at, height - 8, "fault") + text(at + shift, 13, words, "fault", text_anchor=anchor)
 
 
 def _batches(marks: Sequence[Mark], end: float) -> Iterator[_Bar]:

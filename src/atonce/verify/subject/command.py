@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from atonce.connectors.contract import Feed, ScratchServer, Strike, Topic, Written
+from atonce.connectors.contract import Feed, ScratchServer, Topic, Written
 from atonce.delivery.events import Step
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee
@@ -21,7 +21,7 @@ from atonce.local.child import Child
 from atonce.verify.checks.oracle import Look
 from atonce.verify.faults.catalogue import Need
 from atonce.verify.ground.workload import Workload
-from atonce.verify.subject.contract import Ending, Names
+from atonce.verify.subject.contract import Ending, Hold, Names
 from atonce.verify.wire.history import History
 
 PLACES = ("servers", "input", "output", "group", "url", "table")
@@ -111,9 +111,14 @@ class CommandSubject:
             "table": table.name if table is not None else "",
         }
 
+    def filled(self, command: str) -> str:
+        """With the names of the present run in its places."""
+        values = self._values()
+        return _PLACE.sub(lambda found: _filled(found, values), command)
+
     def start(self, number: int = 0) -> None:
         values = self._values()
-        command = _PLACE.sub(lambda found: _filled(found, values), self.command)
+        command = self.filled(self.command)
         env = {**os.environ, **{f"ATONCE_{place.upper()}": value for place, value in values.items()}}
         log = self._log(number)
         # Its output goes to a file: an application that prints much must not stop because nobody reads.
@@ -173,8 +178,14 @@ class CommandSubject:
     def close(self) -> None:
         self.finish()
 
-    def hold_at(self, step: Step, nth: int, batch_from: int = 0) -> Strike:
+    def hold_at(self, step: Step, nth: int, number: int = 0) -> Hold:
         raise UsageError("a command has no steps to be held at; its faults come from the wire")
+
+    def batches_of(self, records: int) -> None:
+        return None
+
+    def kill_driver(self, number: int = 0) -> None:
+        raise UsageError("a command has no driver and tasks of its own; it is killed as a whole")
 
     def larger_batches(self) -> None:
         return None
@@ -182,7 +193,7 @@ class CommandSubject:
     def workers(self) -> list[int]:
         return []
 
-    def look(self, workload: Workload) -> Look | None:
+    def look(self, workload: Workload, sent_from_ms: int) -> Look | None:
         return None
 
     def last_words(self) -> str:

@@ -41,6 +41,12 @@ class Ending:
     replaced: bool = False
 
 
+class Hold(Strike, Protocol):
+    """A step at which the subject stands still, until it is released or killed."""
+
+    released: bool
+
+
 class Subject(Protocol):
     """One subject. `number` 0 is the instance under test, 1 a second one beside it (F16, F18)."""
 
@@ -71,6 +77,9 @@ class Subject(Protocol):
 
     def kill(self, number: int = 0) -> None: ...
 
+    def kill_driver(self, number: int = 0) -> None:
+        """Its Python workers stay, as on executors that have not heard of it; they go at the end of the run."""
+
     def pause(self, number: int = 0) -> None: ...
 
     def resume(self, number: int = 0) -> None: ...
@@ -85,8 +94,11 @@ class Subject(Protocol):
 
     def close(self) -> None: ...
 
-    def hold_at(self, step: Step, nth: int, batch_from: int = 0) -> Strike:
+    def hold_at(self, step: Step, nth: int, number: int = 0) -> Hold:
         """A hold at one step of an AtOnce pipeline's delivery."""
+
+    def batches_of(self, records: int) -> None:
+        """From the next run on, the pipeline takes so many into each batch."""
 
     def larger_batches(self) -> None:
         """From its next start on, the pipeline takes half as much again into each batch."""
@@ -94,7 +106,7 @@ class Subject(Protocol):
     def workers(self) -> list[int]:
         """Process ids of Spark's Python workers."""
 
-    def look(self, workload: Workload) -> Look | None:
+    def look(self, workload: Workload, sent_from_ms: int) -> Look | None:
         """After the clean run: what it is, and what its transform gives. None: nobody can know that of a command."""
 
     def last_words(self) -> str: ...

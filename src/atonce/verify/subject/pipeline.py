@@ -16,11 +16,12 @@ from atonce.connectors.contract import Feed, NotFired, ScratchServer, Topic, Wri
 from atonce.delivery.events import Step
 from atonce.errors import UsageError
 from atonce.guarantee import Guarantee
+from atonce.verify.audit.output import of_any_run
 from atonce.verify.checks.oracle import Look
 from atonce.verify.faults.catalogue import Need
 from atonce.verify.ground.servers import Servers
 from atonce.verify.ground.workload import Workload
-from atonce.verify.subject.batch_rows import RECORD_COLUMNS, read_rows
+from atonce.verify.subject.batch_rows import RECORD_COLUMNS, read_records, read_table_rows
 from atonce.verify.subject.contract import Ending, Names
 from atonce.verify.subject.process import LAUNCHER, Listener, SubjectProcess
 from atonce.verify.subject.rewritten import Grounds, feed_of, grounds, read_back, rewritten
@@ -33,13 +34,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """Fires at the nth time that instance 0 reaches a step, and holds it there until released or killed."""
+    """Fires at the nth time that an instance reaches a step, and holds it there until released or killed."""
 
     step: Step
     nth: int
+    number: int = 0
+    """Which instance."""
     seen: int = 0
     fired_at: float | None = None
     struck: str = ""
+    released: bool = False
     _process: SubjectProcess | None = None
     _fired: threading.Event = field(default_factory=threading.Event)
 
@@ -61,6 +65,7 @@ class Hold:
 
     def release(self) -> None:
         if self._process is not None:
+            self.released = True
             self._process.go()
             self._process = None
 
@@ -94,6 +99,8 @@ class PipelineSubject:
         self._active: dict[int, SubjectProcess] = {}
         self._endings: dict[int, Ending] = {}
         self._holds: list[Hold] = []
+        self._left_over: list[SubjectProcess] = []
+        """Whose driver was killed and whose workers were not."""
         self._names: Names | None = None
         self._output: Written | Topic | None = None
         self._history = History()
@@ -165,6 +172,9 @@ class PipelineSubject:
             made = rewritten(self._original, self.level, self._names, on)
             self._pickle(self._names).write_bytes(cloudpickle.dumps(made))
 
+    def batches_of(self, records: int) -> None:
+        self._per_batch = records
+
     def larger_batches(self) -> None:
         self._write(self._per_batch + self._per_batch // 2)
 
@@ -193,9 +203,9 @@ class PipelineSubject:
         if message["step"] in ("aborted", "retrying"):
             self._history.mark("said", message["facts"].get("why", ""))
         process = self._active.get(number)
-        if number != 0 or process is None:
+        if process is None:
             return True
-        return not any(hold.reached(process, message) for hold in self._holds)
+        return not any(hold.reached(process, message) for hold in self._holds if hold.number == number)
 
     def _ended(self, number: int, message: dict[str, Any]) -> None:
         if message["event"] == "done":
@@ -210,6 +220,14 @@ class PipelineSubject:
         if process is not None:
             process.kill()
             self._history.mark("killed", f"instance {number}")
+            self._standby()
+
+    def kill_driver(self, number: int = 0) -> None:
+        process = self._active.pop(number, None)
+        if process is not None:
+            process.kill_driver()
+            self._left_over.append(process)
+            self._history.mark("killed", f"the driver of instance {number}")
             self._standby()
 
     def pause(self, number: int = 0) -> None:
@@ -243,6 +261,9 @@ class PipelineSubject:
             else:
                 process.kill()
         self._active.clear()
+        for process in self._left_over:
+            process.kill()
+        self._left_over = []
 
     def close(self) -> None:
         self.finish()
@@ -251,8 +272,8 @@ class PipelineSubject:
         self._idle = []
         self._listener.close()
 
-    def hold_at(self, step: Step, nth: int, batch_from: int = 0) -> Hold:
-        hold = Hold(step, nth)
+    def hold_at(self, step: Step, nth: int, number: int = 0) -> Hold:
+        hold = Hold(step, nth, number)
         self._holds.append(hold)
         return hold
 
@@ -260,19 +281,26 @@ class PipelineSubject:
         process = self._active.get(0)
         return process.workers() if process is not None else []
 
-    def look(self, workload: Workload) -> Look | None:
+    def look(self, workload: Workload, sent_from_ms: int) -> Look | None:
         if self._names is None:
             return None
         records, result = self._names.scratch / "records.pickle", self._names.scratch / "batch.parquet"
         records.write_bytes(pickle.dumps(workload.all))
-        as_records = isinstance(self.output(), Topic)
+        output = self.output()
         process = self._active.get(0) or self._take()
         self._active[0] = process
-        seen = process.look(self._pickle(self._names), records, result, RECORD_COLUMNS if as_records else ())
+        seen = process.look(
+            self._pickle(self._names), records, result, RECORD_COLUMNS if isinstance(output, Topic) else ()
+        )
         if "failed" in seen:
             raise UsageError(f"the pipeline's plan cannot be looked at: {seen['failed']}")
-        outs = read_rows(result, records=as_records) if not seen["trouble"] else ()
-        look = Look(stateful=seen["stateful"], mode=seen["mode"], rows=outs, trouble=seen["trouble"])
+        look = Look(stateful=seen["stateful"], mode=seen["mode"], trouble=seen["trouble"], shaky=seen.get("shaky", ""))
+        if not look.trouble and isinstance(output, Topic):
+            records_given = read_records(result, output, workload.partitions, sent_from_ms)
+            look = replace(look, rows=of_any_run(records_given, self._names.run))
+        elif not look.trouble:
+            rows, exact = read_table_rows(result)
+            look = replace(look, rows=of_any_run(rows, self._names.run), exact=exact)
         self._stateful = look.stateful if self._stateful is None else self._stateful
         return look
 

@@ -19,14 +19,16 @@ from typing import Any
 
 import psutil
 
-from atonce.errors import AtOnceError
+from atonce.errors import EXIT_USAGE, AtOnceError
 from atonce.local.child import Child
 
 WARM_S = 120.0
 
 
 class SubjectFailed(AtOnceError):
-    """A subject process did not come up."""
+    """A subject process did not come up: nothing was verified."""
+
+    exit_code = EXIT_USAGE
 
 
 class Listener:
@@ -174,8 +176,23 @@ class SubjectProcess:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(what)
 
+    def kill_driver(self) -> None:
+        """Everything but the workers. Who watches over them is made to stand still, or it would end them, too."""
+        self.busy = False
+        spared = set(self.workers())
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._child.leash_pid, signal.SIGSTOP)
+        for process in self._family():
+            if process.pid not in spared:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGKILL)
+        if self._connection is not None:
+            self._connection.close()
+
     def kill(self) -> None:
         self.busy = False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._child.leash_pid, signal.SIGCONT)
         self.signal(signal.SIGKILL)
         self._child.kill()
         if self._connection is not None:

@@ -35,6 +35,10 @@ VERSIONS = {
     "delete_groups": 2,
     "describe_transactions": 0,
     "init_producer_id": 4,
+    "add_partitions_to_txn": 3,
+    "end_txn": 3,
+    "create_partitions": 3,
+    "incremental_alter_configs": 1,
 }
 
 

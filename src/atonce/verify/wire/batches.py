@@ -14,6 +14,7 @@ from atonce.verify.wire.decode import BATCH_HEAD_BYTES, BatchHead, batch_heads
 
 _CRC_AT = 17
 _BODY_AT = 21
+_TIME_AT = 27
 COMMIT_MARKER, ABORT_MARKER = 1, 0
 
 
@@ -30,6 +31,7 @@ class Record:
     transactional: bool
     control: bool
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
+    timestamp_ms: int = -1
 
     @property
     def marker(self) -> int | None:
@@ -51,7 +53,8 @@ def decode(partition: int, records: bytes | None) -> Iterator[Record]:
                 f"the broker served a batch at offset {head.base_offset} of partition {partition} with a wrong checksum"
             )
         (attributes,) = struct.unpack_from(">h", batch, _BODY_AT)
-        yield from _records(partition, head, _unpacked(attributes & 7, batch[BATCH_HEAD_BYTES:]))
+        (first_ms,) = struct.unpack_from(">q", batch, _TIME_AT)
+        yield from _records(partition, head, _unpacked(attributes & 7, batch[BATCH_HEAD_BYTES:]), first_ms)
 
 
 def _unpacked(codec: int, payload: memoryview) -> bytes:
@@ -79,12 +82,12 @@ def _unsnappy(data: bytes) -> bytes:
     return bytes(out)
 
 
-def _records(partition: int, head: BatchHead, data: bytes) -> Iterator[Record]:
+def _records(partition: int, head: BatchHead, data: bytes, first_ms: int) -> Iterator[Record]:
     at = 0
     for _ in range(head.count):
         _, at = _varint(data, at)  # length
         at += 1  # attributes
-        _, at = _varint(data, at)  # timestamp
+        later_ms, at = _varint(data, at)
         delta, at = _varint(data, at)
         key, at = _bytes(data, at)
         value, at = _bytes(data, at)
@@ -104,6 +107,7 @@ def _records(partition: int, head: BatchHead, data: bytes) -> Iterator[Record]:
             head.transactional,
             head.control,
             tuple(headers),
+            first_ms + later_ms,
         )
 
 

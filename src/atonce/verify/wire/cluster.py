@@ -75,6 +75,10 @@ class Cluster(Asker):
         )
         return len(answer.brokers)
 
+    def at(self, topic: str, partition: int) -> tuple[str, int]:
+        """The address of its leader."""
+        return self._at(topic, partition)
+
     def _at(self, topic: str, partition: int) -> tuple[str, int]:
         leader = self.leader(topic, partition)
         if leader not in self._nodes:  # it has left the cluster since we learned of it
@@ -103,11 +107,23 @@ class Cluster(Asker):
 
         self.patiently(create)
 
-    def delete_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str, *, wait: bool = False) -> None:
+        """`wait`: until it is gone, so that one of the same name is another one."""
         wanted = nested("delete_topics", VERSIONS["delete_topics"], "DeleteTopicState")(name=topic, topic_id=None)
         with contextlib.suppress(OSError, AtOnceError):
             self.ask("delete_topics", topics=(wanted,), timeout=milliseconds(10000))
         self._leaders.pop(topic, None)
+        if wait:
+            self.patiently(lambda: self._require_gone(topic))
+
+    def _require_gone(self, topic: str) -> None:
+        try:
+            self.refresh(topic)
+        except ClusterError as error:
+            if "(3)" in str(error):  # UNKNOWN_TOPIC_OR_PARTITION
+                return
+            raise
+        raise ClusterError(f"topic {topic} is still there")
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
         """What retention does: everything below these offsets is gone."""

@@ -284,7 +284,7 @@ def error_codes(body: Any) -> tuple[int, ...]:
         at = stack.pop()
         for name in getattr(type(at), "__slots__", ()):
             value = getattr(at, name)
-            if name == "error_code" and int(value) != 0:
+            if name in ("error_code", "partition_error_code") and int(value) != 0:
                 found.append(int(value))
             elif isinstance(value, tuple) and value and hasattr(type(value[0]), "__slots__"):
                 stack.extend(value)

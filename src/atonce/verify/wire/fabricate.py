@@ -20,6 +20,9 @@ from atonce.errors import InvariantError
 from atonce.verify.wire.decode import Request
 from atonce.verify.wire.rules import Rule
 
+EARLIEST_LOCAL = -4
+"""A timestamp of ListOffsets: where the leader's own disk begins (KIP-405)."""
+
 
 def failed_response(request: Request, error: int) -> bytes:
     """A ProduceResponse that fails every partition of the request with `error`."""
@@ -90,6 +93,26 @@ def throttled(after_ms: int) -> Callable[[Request, Any], Any]:
         return replace(body, throttle_time=i32Timedelta.parse(timedelta(milliseconds=after_ms)), responses=())
 
     return change
+
+
+def in_remote_storage(request: Request, body: Any) -> Any:
+    """A ListOffsets whose answer says that nothing of what was asked about is on the leader's own disk."""
+    asked: Any = request.body()
+    wanted = {
+        (topic.name, part.partition_index)
+        for topic in (asked.topics if asked is not None else ())
+        for part in topic.partitions
+        if part.timestamp == EARLIEST_LOCAL
+    }
+
+    def moved(topic: Any) -> Any:
+        parts = (
+            replace(part, offset=i64(2**40)) if (topic.name, part.partition_index) in wanted else part
+            for part in topic.partitions
+        )
+        return replace(topic, partitions=tuple(parts))
+
+    return replace(body, topics=tuple(map(moved, body.topics)))
 
 
 def without(field: str) -> Callable[[Request, Any], Any]:

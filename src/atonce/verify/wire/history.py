@@ -49,6 +49,8 @@ class History:
 
     entries: list[Entry] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
+    kinds: set[str] = field(default_factory=set)
+    """Of all requests, those included that are not kept."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, entry: Entry) -> None:

@@ -95,6 +95,7 @@ class Link:
                 version=request.version,
                 facts=found,
             )
+            self.proxy.history.kinds.add(request.api)
             # Reads are many and say nothing that `positions` does not; keeping them all would drown the rest.
             if request.api in DECODED and request.api not in ("fetch", "heartbeat"):
                 self.proxy.history.add(entry)
@@ -110,9 +111,11 @@ class Link:
             if action is Action.DELAY:
                 entry.outcome = "unknown"
                 self.proxy.aside(self.late(request, entry, rule))
-            if action is Action.CALL_BEFORE:
+                if rule.call is not None:  # before the connection ends: whoever sent it must not send it again
+                    await asyncio.get_running_loop().run_in_executor(None, rule.run_call)
+            elif action is Action.CALL_BEFORE:
                 await _in_thread(rule)
-            if action is not Action.DELAY:
+            else:
                 rule.finish()
             return False
         if rule and action is Action.FAIL:
@@ -121,30 +124,35 @@ class Link:
             rule.finish()
             return True
         if rule and action is Action.STALL:
-            while not rule.released:
-                await asyncio.sleep(0.01)
-            rule.finish()
+            await self.stall(entry, rule)
         if rule and action is Action.CALL_BESIDE:
             await _in_thread(rule)
-            rule.finish()
         if entry.facts.acks == 0:
             entry.outcome = "answered"  # the subject asked for no answer and gets none
             await write_frame(self.broker, request.frame)
-            if rule:
-                if rule.call:
-                    await _in_thread(rule)
-                rule.finish()
-                return action not in (Action.DROP_RESPONSE, Action.CALL_AFTER)
-            return True
+            if rule and action in (Action.CALL_WITH, Action.CALL_AFTER):
+                await _in_thread(rule)
+            elif rule and action is not Action.CALL_BESIDE:
+                rule.finish("" if action in (Action.STALL, Action.DROP_RESPONSE) else "it waited for no answer")
+            return action not in (Action.DROP_RESPONSE, Action.CALL_AFTER)
         self.pending[request.correlation_id] = (request, entry, rule)
-        await write_frame(self.broker, request.frame)
+        written = await write_frame(self.broker, request.frame)
+        if rule and action is Action.STALL:
+            rule.finish("" if written else "the broker had closed the connection")
         if rule and action is Action.DUPLICATE:
             rule.answer = await self.ask_aside(request)
-            rule.finish()
+            rule.finish("" if rule.answer else "the broker did not answer the second one")
         if rule and action is Action.CALL_WITH:
             await _in_thread(rule)
-            rule.finish()
         return True
+
+    async def stall(self, entry: Entry, rule: Rule) -> None:
+        """The subject waits for an answer; what happens meanwhile is the scenario's."""
+        if rule.call is not None:
+            await asyncio.get_running_loop().run_in_executor(None, rule.run_call)
+        while not rule.released:
+            await asyncio.sleep(0.01)
+        entry.facts.extra["arrived_at"] = time.time()
 
     async def late(self, request: Request, entry: Entry, rule: Rule) -> None:
         """A request that was on its way while its connection died, and arrives all the same."""
@@ -155,7 +163,7 @@ class Link:
             rule.answer = await asyncio.wait_for(self.ask_aside(request), 10)
         if rule.answer is not None:
             self.note(request, entry, rule.answer)
-        rule.finish()
+        rule.finish("" if rule.answer is not None else "the broker did not answer it")
 
     async def ask_aside(self, request: Request) -> bytes | None:
         """The same request once more, on a connection of its own."""
@@ -180,11 +188,10 @@ class Link:
                 return
             if rule and rule.action is Action.CALL_AFTER:
                 await _in_thread(rule)
-                rule.finish()
                 return
             if rule and rule.action is Action.CHANGE:
-                frame = changed_response(request, rule, frame)
-                rule.finish()
+                said, frame = frame, changed_response(request, rule, frame)
+                rule.finish("" if frame != said else "the answers said the same without it")
             await write_frame(self.client, frame)
 
     async def note_and_rewrite(self, request: Request, entry: Entry, frame: bytes) -> bytes:
@@ -229,14 +236,7 @@ async def _in_thread(rule: Rule) -> None:
     A kill ends the very connection that waits here, and with it this task: the thread itself says when it is done.
     """
 
-    def work() -> None:
-        try:
-            if rule.call is not None:
-                rule.call()
-        finally:
-            rule.finish()
-
-    await asyncio.get_running_loop().run_in_executor(None, work)
+    await asyncio.get_running_loop().run_in_executor(None, lambda: rule.finish(rule.run_call()))
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
@@ -249,10 +249,13 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
         return None
 
 
-async def write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
+async def write_frame(writer: asyncio.StreamWriter, frame: bytes) -> bool:
+    """False: the other side is gone."""
     if writer.is_closing():
-        return
+        return False
     with contextlib.suppress(ConnectionError, OSError):
         writer.write(_LENGTH.pack(len(frame)))
         writer.write(frame)
         await writer.drain()
+        return True
+    return False

@@ -19,7 +19,7 @@ from atonce.verify.wire.advertised import learn_topics
 from atonce.verify.wire.decode import Facts, Request
 from atonce.verify.wire.history import History
 from atonce.verify.wire.link import Link
-from atonce.verify.wire.rules import Rule
+from atonce.verify.wire.rules import Rule, refuse_collision
 
 
 class Proxy:
@@ -57,8 +57,17 @@ class Proxy:
     # Rules and connections ------------------------------------------------------------------------------------------
 
     def add(self, rule: Rule) -> Rule:
+        """`InvariantError` where a rule is there already that would strike the same request."""
+        refuse_collision(rule, self._rules)
         self._rules.append(rule)
         return rule
+
+    def collides(self, rule: Rule) -> bool:
+        return any(not other.spent and rule.collides(other) for other in self._rules)
+
+    def without_effect(self) -> list[Rule]:
+        """Rules of this page whose request never came, or that changed nothing when it did."""
+        return [rule for rule in self._rules if not rule.acted and not rule.helps]
 
     def clear(self) -> None:
         """Forget the rules, let go of what is held, and begin a new page of history."""

@@ -1,15 +1,20 @@
-"""Rules for the proxy: which request, what to do with it, and whether it happened. Once, unless `times` says more."""
+"""Rules for the proxy: which request, what to do with it, and whether it happened. Once, unless `times` says more.
+
+A rule counts when it has *acted*: the request was cut, the late one was answered, the answer really was another one.
+Firing alone says only that its request came. Of two rules on one request one could not act, so they are refused.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from atonce.connectors.contract import NotFired
+from atonce.errors import InvariantError
 from atonce.verify.wire.decode import Facts, Request
 
 
@@ -18,9 +23,9 @@ class Action(StrEnum):
 
     DROP_REQUEST = "drop-request"  # the broker never sees it; the connection is cut
     DROP_RESPONSE = "drop-response"  # the broker acts on it; its answer is lost with the connection
-    DELAY = "delay"  # the connection is cut; the request reaches the broker when it is released
+    DELAY = "delay"  # call, and the connection is cut; the request reaches the broker when it is released
     DUPLICATE = "duplicate"  # the broker gets it twice
-    STALL = "stall"  # this connection stands still until released
+    STALL = "stall"  # call, and this connection stands still until released; then the broker gets it
     FAIL = "fail"  # answered with an error in the broker's name; the broker never sees it
     CALL_BEFORE = "call-before"  # call, and the broker never sees the request
     CALL_WITH = "call-with"  # pass it on and call at the same moment
@@ -31,7 +36,7 @@ class Action(StrEnum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Rule:
-    """Fires on the `nth` request that matches and, with `times`, on those after it. `fired` says that it did."""
+    """Fires on the `nth` request that matches and, with `times`, on those after it. `acted`: it took effect."""
 
     apis: frozenset[str]
     action: Action
@@ -45,14 +50,20 @@ class Rule:
     """The answer's body → the body that the subject gets instead."""
     error: int = 0
     times: int = 1
+    helps: bool = False
+    """It goes along with another rule: whoever never sends such a request need not be struck by it."""
     seen: int = 0
     fired_at: float | None = None
     struck: str = ""
     """The request that it struck, in words."""
     answer: bytes | None = None
     """What the broker answered to a delayed or duplicated request."""
+    acted: bool = False
+    trouble: str = ""
+    """Why it fired and had no effect."""
     _fired: threading.Event = field(default_factory=threading.Event)
     _done: threading.Event = field(default_factory=threading.Event)
+    _called: threading.Event = field(default_factory=threading.Event)
     _release: threading.Event = field(default_factory=threading.Event)
 
     def matches(self, request: Request, facts: Facts) -> bool:
@@ -80,21 +91,75 @@ class Rule:
     def fired(self) -> bool:
         return self._fired.is_set()
 
-    def finish(self) -> None:
-        self._done.set()
+    @property
+    def spent(self) -> bool:
+        """It strikes nothing any more."""
+        return self.seen >= self.nth + self.times - 1
+
+    def finish(self, trouble: str = "") -> None:
+        """Its action is over: it took effect, or `trouble` says why not. One effect is enough where it fires often."""
+        if trouble:
+            self.trouble = self.trouble or trouble
+        else:
+            self.acted = True
+        if self.acted or self.spent:
+            self._done.set()
+
+    def run_call(self) -> str:
+        """What the scenario does at that moment; why it failed, if it did."""
+        try:
+            if self.call is not None:
+                self.call()
+        except Exception as error:  # whatever it is, it is told, and the run counts as not exercised
+            self.trouble = self.trouble or f"{type(error).__name__}: {error}"
+        finally:
+            self._called.set()
+        return self.trouble
+
+    def collides(self, other: Rule) -> bool:
+        """True when both would strike the same request. What `only_if` picks cannot be told before it comes."""
+        if not self.apis & other.apis or self.only_if is not None or other.only_if is not None:
+            return False
+        mine = (self.topic, self.group, self.transactional_id)
+        its = (other.topic, other.group, other.transactional_id)
+        if mine != its or self.apis != other.apis:
+            # They count different requests; one of them may well be the same.
+            return all(one is None or two is None or one == two for one, two in zip(mine, its, strict=True))
+        return self._next() < other._next() + other._left() and other._next() < self._next() + self._left()
+
+    def _next(self) -> int:
+        """How many more requests of its kind there are until it strikes."""
+        return max(1, self.nth - self.seen)
+
+    def _left(self) -> int:
+        return min(self.times, self.nth + self.times - 1 - self.seen)
+
+    @property
+    def words(self) -> str:
+        kind = ", ".join(sorted(self.apis))
+        return f"{self.action.value} on request {self.nth} of {kind}" + (f" ({self.topic})" if self.topic else "")
 
     def wait(self, timeout_s: float) -> None:
-        """Until the rule has fired and its action is done."""
+        """Until the rule has fired and its action has had its effect."""
         if not self._fired.wait(timeout_s):
             apis = ", ".join(sorted(self.apis))
             raise NotFired(
                 f"{self.action.value} on request {self.nth} of {apis} never happened within {timeout_s:g} s "
                 f"({self.seen} such requests were seen)"
             )
-        if self.action in (Action.DELAY, Action.STALL):
-            return  # done only when released
+        if self.action in (Action.DELAY, Action.STALL):  # done only when released
+            if self.call is not None and not self._called.wait(timeout_s):
+                raise NotFired(f"{self.action.value} began on {self.struck}, and what it calls has not ended")
+            if self.trouble:
+                self._require_effect()
+            return
         if not self._done.wait(timeout_s):
             raise NotFired(f"{self.action.value} began on {self.struck} and did not end within {timeout_s:g} s")
+        self._require_effect()
+
+    def _require_effect(self) -> None:
+        if not self.acted:
+            raise NotFired(f"{self.action.value} on {self.struck} had no effect: {self.trouble}")
 
     def release(self) -> None:
         self._release.set()
@@ -107,3 +172,14 @@ class Rule:
         """Until a delayed or stalled request has gone on its way."""
         if not self._done.wait(timeout_s):
             raise NotFired(f"{self.struck or 'the request'} was released and did not reach the broker")
+        self._require_effect()
+
+
+def refuse_collision(rule: Rule, others: Iterable[Rule]) -> None:
+    """Of two rules on one request only the first would act, and the other would seem to have been tried."""
+    for other in others:
+        if not other.spent and rule.collides(other):
+            raise InvariantError(
+                f"two rules would strike one request: {rule.words}, and {other.words}. Next: give them different "
+                "requests, or make them one rule (a STALL can call, too)."
+            )

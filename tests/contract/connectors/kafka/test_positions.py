@@ -10,7 +10,7 @@ from atonce.client.cluster import Cluster
 from atonce.client.operate.admin import create_topic
 from atonce.connectors.kafka.source import KafkaSource
 from atonce.connectors.kafka.topic import Kafka
-from atonce.delivery.rewind import target_positions, time_named
+from atonce.delivery.moving.rewind import target_positions, time_named
 from atonce.errors import UsageError
 from tests.contract.pipeline.parts import produce
 
@@ -38,5 +38,6 @@ def test_a_reset_goes_to_a_time(embedded: str) -> None:
 def test_lag_is_right_before_anything_was_committed(embedded: str) -> None:
     topic = filled(embedded, 10)
     for start, waiting in (("earliest", 10), ("latest", 0)):
-        with KafkaSource(Kafka(topic, servers=embedded, start=start)).lag(f"nobody-{topic}") as lag:
-            assert lag() == waiting
+        source = KafkaSource(Kafka(topic, servers=embedded, start=start))
+        with source.lag() as lag:
+            assert lag(source.first_positions() or {}) == waiting

@@ -46,7 +46,7 @@ def test_cutting_covers_every_offset_once_and_is_repeatable(
     assert parts == cut(whole, at_least=at_least, max_records=most)
     assert all(0 < part.size <= most for part in parts)
     for part in whole:
-        pieces = [piece for piece in parts if piece.place == part.place]
+        pieces = [piece for piece in parts if piece.tp == part.tp]
         assert pieces[0].start == part.start and pieces[-1].end == part.end
         assert all(one.end == next_.start for one, next_ in pairwise(pieces))
 

@@ -349,7 +349,8 @@ def test_a_constraint_that_files_would_pass_by_is_refused(path: Path, spark: Any
 def test_tables_that_cannot_be_had_are_refused_in_one_line(path: Path, scratch: Path) -> None:
     for make, told in (
         (lambda: atonce.Delta("s3://bucket/table"), "directory of this machine"),
-        (lambda: atonce.Delta(path, mode="upsert"), "appends so far"),
+        (lambda: atonce.Delta(path, mode="upsert"), "needs key="),
+        (lambda: atonce.Delta(path, key="id"), "belong to mode"),
         (lambda: atonce.Delta(path, create=False).check(), "does not exist"),
         (lambda: atonce.Delta(scratch / "a" / "b").check(), "does not exist"),
     ):
@@ -381,3 +382,35 @@ def test_files_that_the_driver_does_not_see_are_not_committed(
     with pytest.raises(RefusedError, match="share"):
         sink.output_and_progress(batch(ten(1), 1), progress(who, 1))
     assert ids(path) == list(range(10))
+
+
+def test_clean_removes_files_of_dead_attempts_and_never_those_of_a_live_one(
+    path: Path, spark: Any, ten: Callable[[int], Any]
+) -> None:
+    table = atonce.Delta(path)
+    who, sink = opened(path, spark)
+    assert table.orphans(NAME) == []
+    sink.output_and_progress(batch(ten(0), 0), progress(who, 0))
+    with pytest.raises(Crash):
+        sink.output_and_progress(batch(ten(1), 1, crash_at("output-done")), progress(who, 1))
+    assert table.orphans(NAME) == [], "of its own epoch: nobody can tell that it died"
+    new, second = opened(path, spark)
+    DeltaTable(str(path)).create_checkpoint()
+    live: list[Any] = []
+    look = at(Step.OUTPUT_DONE, lambda: live.extend([table.orphans(NAME), table.remove_orphans(table.orphans(NAME))]))
+    second.output_and_progress(batch(ten(1), 1, look), progress(new, 1))
+    assert len(live[0]) == 2 and table.orphans(NAME) == []
+    assert ids(path) == list(range(20)) and table.orphans("another") == []
+    DeltaTable(str(path)).delete("id >= 0")
+    opened(path, spark)
+    assert table.orphans(NAME) == [], "what an older version shows is still read"
+
+
+def test_small_files_are_made_into_larger_ones_between_batches(
+    path: Path, spark: Any, ten: Callable[[int], Any]
+) -> None:
+    who, sink = opened(path, spark, compact_every=2)
+    for turn in range(4):
+        sink.output_and_progress(batch(ten(turn), turn), progress(who, turn))
+    assert len(DeltaTable(str(path)).file_uris()) == 1 and ids(path) == list(range(40))
+    assert sink.peek().batch_id == 3

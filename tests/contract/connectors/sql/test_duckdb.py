@@ -207,7 +207,6 @@ def test_every_type_comes_back_as_it_went_in(duck: Database, table: str, spark: 
         ({"path": ":memory:"}, "would not survive"),
         ({"path": "md:mine"}, "local disk"),
         ({"path": "s3://bucket/file"}, "local disk"),
-        ({"path": "a.duckdb", "on_error": "dead-letter"}, "has no dead letters"),
     ],
 )
 def test_what_duckdb_cannot_have_is_refused_in_one_line(options: dict[str, Any], words: str) -> None:

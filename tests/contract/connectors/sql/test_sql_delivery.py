@@ -93,7 +93,7 @@ def test_what_a_sink_tells_of_a_commit_in_doubt_says_why(
 
     monkeypatch.setattr(sink._store, "commit", lose_once)
     sink.output_and_progress(made, progress(who, 0))
-    assert Retrying(why="a commit's outcome is unknown; asking the ledger") in told
+    assert Retrying(why="a commit's outcome is unknown; asking the ledger", in_doubt=True) in told
     assert database.ids(table) == list(range(10))
     sink.close()
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
+from atonce.connectors.sql.beside.letters import LetterTable
+from atonce.connectors.sql.postgres.making import lock_for_create
 from atonce.errors import RefusedError, UndeliverableRow, UsageError
 from tests.contract.connectors.sql.database import Database
 from tests.contract.connectors.sql.delivering import opened, rows_of
+
+_TYPES = {"text": "text", "int": "bigint", "bytes": "bytea", "time": "timestamp"}
 
 
 @pytest.mark.parametrize("order_by", ["offset", None])
@@ -108,8 +114,43 @@ def test_numbers_kept_under_a_name_that_was_cut_are_carried_over(postgres: Datab
     )
     postgres.run(f"INSERT INTO {cut} VALUES ('{name}', 'm1', now()), ('another', 'm2', now())")
     with opened(postgres, name, spark, dedupe="key") as deliver:
-        assert deliver(rows_of(spark, "('m1','again',0,1), ('m2','x',0,2)"), 0) == 1
-    assert postgres.rows(f"SELECT key FROM {name}") == [("m2",)]
+        assert deliver(rows_of(spark, "('m1','again',0,1), ('m2','again',0,2), ('m3','x',0,3)"), 0) == 1
+    assert postgres.rows(f"SELECT key FROM {name}") == [("m3",)]
+
+
+def test_number_that_an_older_version_has_under_way_is_carried_over_too(
+    postgres: Database, table: str, spark: Any
+) -> None:
+    old = "pipeline text, number text, seen_at timestamptz, PRIMARY KEY (pipeline, number)"
+    postgres.run(f"CREATE TABLE {table} (key text, value text)")
+    postgres.run(f"CREATE TABLE atonce_seen_{table} ({old})")
+    with psycopg.connect(postgres.where) as older, ThreadPoolExecutor() as pool:
+        older.execute(f"INSERT INTO atonce_seen_{table} VALUES ('p', 'm1', now())".encode())
+        with opened(postgres, table, spark, create=False, dedupe="key") as deliver:
+            rows = rows_of(spark, "('m1','again',0,1), ('m2','x',0,2)")
+            delivered = pool.submit(deliver, rows, 0)
+            waits = f"SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'atonce_seen_{table}'::regclass"
+            while not postgres.rows(waits):
+                assert not delivered.done(), delivered.result()
+            older.commit()
+            assert delivered.result(timeout=60) == 1
+    assert postgres.rows(f"SELECT key FROM {table}") == [("m2",)]
+
+
+def test_two_pipelines_that_make_the_table_of_letters_at_once_both_go_on(
+    postgres: Database, table: str, spark: Any
+) -> None:
+    postgres.run(f"CREATE TABLE {table} (key text NOT NULL, value text)")
+    with psycopg.connect(postgres.where) as other, ThreadPoolExecutor() as pool:
+        lock_for_create(other)
+        other.execute(LetterTable(name=f"{table}_dead_letter", types=_TYPES, placeholder="%s").create().encode())
+        with opened(postgres, table, spark, create=False, on_error="dead-letter") as deliver:
+            delivered = pool.submit(deliver, rows_of(spark, "('a','1',0,1), (CAST(NULL AS STRING),'2',0,2)"), 0)
+            while not postgres.rows("SELECT 1 FROM pg_locks WHERE NOT granted"):
+                assert not delivered.done(), delivered.result()
+            other.commit()
+            assert delivered.result(timeout=60) == 1
+    assert postgres.rows(f"SELECT input_offset FROM {table}_dead_letter") == [(2,)]
 
 
 def test_bad_rows_go_to_the_dead_letter_table_in_the_same_commit(database: Database, table: str, spark: Any) -> None:
@@ -123,6 +164,17 @@ def test_bad_rows_go_to_the_dead_letter_table_in_the_same_commit(database: Datab
     dead = database.rows(f"SELECT pipeline, batch_id, input_partition, input_offset, row_json FROM {table}_dead_letter")
     assert sorted(row[:4] for row in dead) == [(table, 0, 0, 2), (table, 0, 0, 3), (table, 0, 0, 5)]
     assert {json.loads(row[4])["value"] for row in dead} == {"2", "bad"}
+
+
+def test_older_table_of_dead_letters_is_kept_under_another_name(database: Database, table: str, spark: Any) -> None:
+    database.run(f"CREATE TABLE {table} (key varchar(20) NOT NULL, value varchar(20))")
+    database.run(f"CREATE TABLE {table}_dead_letter (pipeline varchar(20), reason varchar(20))")
+    database.run(f"INSERT INTO {table}_dead_letter VALUES ('p', 'of an older version')")
+    with opened(database, table, spark, create=False, on_error="dead-letter") as deliver:
+        deliver(rows_of(spark, "('a','1',0,1), (CAST(NULL AS STRING),'2',0,2)"), 0)
+        deliver(rows_of(spark, "(CAST(NULL AS STRING),'3',0,13)"), 1)
+    assert sorted(database.rows(f"SELECT input_offset FROM {table}_dead_letter")) == [(2,), (13,)]
+    assert database.rows(f"SELECT reason FROM {table}_dead_letter_before") == [("of an older version",)]
 
 
 def test_upsert_around_a_refused_row_keeps_the_last_good_one(database: Database, table: str, spark: Any) -> None:

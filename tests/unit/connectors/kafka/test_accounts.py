@@ -12,7 +12,7 @@ import pytest
 
 from atonce.client.read.ranges import Account, Seam, Wanted, seams
 from atonce.connectors.kafka.read import accounts
-from atonce.connectors.kafka.read.accounts import ReadAccounts, tell, told_at_the_end, with_epochs
+from atonce.connectors.kafka.read.accounts import ReadAccounts, reported_at_the_end, tell, with_epochs
 from atonce.delivery.progress import Plan, Progress
 from atonce.errors import DataLossError
 
@@ -77,7 +77,7 @@ def test_stranger_is_not_believed(driver: ReadAccounts) -> None:
 
 def test_nothing_is_told_of_what_was_not_read_to_its_end(driver: ReadAccounts) -> None:
     options = driver.options({})
-    batches = told_at_the_end(
+    batches = reported_at_the_end(
         iter([1, 2]), [account(10, 30)], options["atonce.accounts"], options["atonce.accounts.secret"]
     )
     assert next(batches) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -127,7 +129,7 @@ def test_revoking_breaks_the_leash(server: LeaseServer) -> None:
 
 
 def test_attempt_that_was_left_behind_takes_nothing_from_the_one_after_it(server: LeaseServer) -> None:
-    """An old thread wakes up while the pipeline runs on: it ends its own round, which is over, and no other."""
+    """An old thread wakes up while the pipeline runs on: it ends its own attempt, which is over, and no other."""
     old = server.open("1-0")
     newer = server.open("1-1")
     lease = Lease(newer.address)
@@ -166,5 +168,25 @@ def test_a_driver_that_is_gone_breaks_the_leash(server: LeaseServer) -> None:
 def test_wrong_secret_gets_nothing(server: LeaseServer) -> None:
     address = server.open("1-0").address
     with pytest.raises(AttemptAborted):
-        Lease(LeaseAddress(address.host, address.port, "guess", address.round))
+        Lease(LeaseAddress(address.host, address.port, "guess", address.attempt))
     assert Lease(address).ask("out", 0)
+
+
+def test_a_process_with_more_than_a_thousand_descriptors_keeps_its_leases(server: LeaseServer) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4_096:
+        pytest.skip("this machine allows no more descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4_096), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    try:
+        held = server.open("1-0")
+        first, second = Lease(held.address), Lease(held.address)
+        assert first.ask("out", 0) and not first.broken()
+        answer = asked(second)
+        first.close()
+        assert not answer.result(30)
+        assert held.contested == ("out", 0)
+    finally:
+        for each in opened:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

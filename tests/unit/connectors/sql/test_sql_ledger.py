@@ -130,7 +130,7 @@ def test_database_that_goes_back_under_its_owner_is_noticed_and_both_positions_a
     both = r'stands at batch 0, \{"orders/0": 1\}.*left at batch 1, \{"orders/0": 2\}'
     with pytest.raises(LedgerMismatch, match=both):
         owner.answer(connection, at("a", 2, 3))
-    assert owner.resolve(connection)[1] is not None
+    assert owner.resolve(connection, owner.left_at)[1] is not None
     record(owner, connection, at("a", 1, 2))  # what was read replaces what was remembered, also downwards
 
 
@@ -284,3 +284,17 @@ def test_name_of_the_table_may_hold_what_sql_reads_as_its_own(connection: sqlite
     odd = SqlLedger(name="orders", instance="a", table='"odd {name} 100%"')
     odd.create(connection)
     assert odd.claim(connection) is None
+
+
+def test_a_resolution_that_runs_again_still_knows_where_the_row_was_left(connection: sqlite3.Connection) -> None:
+    """Its first try has read the row of a database that went back, and its answer was lost."""
+    made = ledger(connection, "a")
+    made.claim(connection)
+    record(made, connection, at("a", 0, 1))
+    before = connection.execute("SELECT sequence, batch_id, positions FROM atonce_ledger").fetchone()
+    record(made, connection, at("a", 1, 2))
+    connection.execute("UPDATE atonce_ledger SET sequence = ?, batch_id = ?, positions = ?", before)
+    left = made.left_at
+    for _ in range(2):
+        recorded, went_back = made.resolve(connection, left)
+        assert recorded.sequence == 1 and isinstance(went_back, LedgerMismatch)

@@ -11,6 +11,7 @@ from atonce.errors import UsageError
 from atonce.local.servers import jars as module
 from atonce.local.servers.jars import JarDamaged, JarsMissing, cache_root, jars, retrieve
 from atonce.local.servers.pins import (
+    FLINK,
     KAFKA,
     KAFKA_VERSION,
     SPARK_CONNECTOR,
@@ -92,7 +93,7 @@ def test_cache_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_pin_is_complete() -> None:
     older = [kafka(version) for version in kafka_versions()]
-    for bundle in (KAFKA, TOOLS, STREAMS, SPARK_CONNECTOR, TIERED, *older):
+    for bundle in (KAFKA, TOOLS, STREAMS, SPARK_CONNECTOR, TIERED, FLINK, *older):
         assert len({pin.file for pin in bundle.pins}) == len(bundle.pins)
         for pin in bundle.pins:
             assert len(pin.sha256) == 64 and pin.organisation and pin.revision

@@ -2,7 +2,8 @@
 
 A task tells once, when all its ranges are read to their ends; a retried one tells the same ranges again. Reports only
 ever add to what is known: one that is lost leaves a batch without an account, and never fails it. What they tell of
-leader epochs must chain, from the ledger's on: tasks that read parts of one partition may have met two logs.
+leader epochs must chain, from the ledger's on: tasks that read parts of one partition may have met two logs. Records
+that a step inside the task cannot read are told at once, and that must arrive.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from atonce.client.offsets import TopicPartition
 from atonce.client.read.ranges import Account, Seam, Wanted, seams
 from atonce.delivery.progress import Plan, Progress
-from atonce.errors import AtOnceError
+from atonce.errors import AtOnceError, AttemptAborted
 from atonce.spark.channel import Door, Place, knock
 from atonce.spark.task import job_property
 
@@ -41,12 +42,14 @@ class ReadAccounts:
         self._refuse_torn = refuse_torn
         self._secret = place.new_secret()
         self._lock = threading.Lock()
-        self._told: dict[str, dict[int, Account]] = {}
+        self._accounts: dict[str, dict[int, Account]] = {}
         """Partition → first offset → what became of the range that begins there."""
         self._heard: dict[str, set[Account]] = {}
         """Partition → whatever any task told, also one whose copy or successor told otherwise."""
         self._ledgers: dict[str, list[int]] = {}
         """Partition → [ledger's position, leader epoch of the record before it]."""
+        self._aside: dict[tuple[str, int], dict[str, Any]] = {}
+        """(partition, offset) → why this record could not be read."""
         self._door = Door(place, self._secret, self._serve, "atonce-accounts")
         self._address = f"{place.host}:{self._door.port}"
 
@@ -68,9 +71,11 @@ class ReadAccounts:
     def reading(self, spark: Any, recorded: Progress) -> Iterator[None]:
         """Around all attempts at one batch: jobs that this thread starts know the ledger's leader epochs."""
         held = recorded.positions or {}
-        known = {place: [held[place], epoch] for place, epoch in recorded.epochs.items() if place in held}
+        known = {
+            partition: [held[partition], epoch] for partition, epoch in recorded.epochs.items() if partition in held
+        }
         with self._lock:
-            self._told, self._heard, self._ledgers = {}, {}, known
+            self._accounts, self._heard, self._ledgers, self._aside = {}, {}, known, {}
         spark.sparkContext.setLocalProperty(EPOCHS, json.dumps(known) if known else None)
         try:
             yield
@@ -79,46 +84,56 @@ class ReadAccounts:
 
     def completed(self, plan: Plan, progress: Progress) -> Progress:
         """With the leader epochs of the records that the batch read last. `DataLossError` if it read of two logs."""
-        found = [seam for place in _moved(plan) for seam in self._seams(plan, place)]
+        found = [seam for partition in _moved(plan) for seam in self._seams(plan, partition)]
         if found:
             self._refuse_torn(found)
-        told = {place: chain for place in _moved(plan) if (chain := self._chain(plan, place))}
+        chains = {partition: chain for partition in _moved(plan) if (chain := self._chain(plan, partition))}
         return replace(
-            progress, epochs={**progress.epochs, **{p: c[-1].epoch for p, c in told.items() if c[-1].epoch >= 0}}
+            progress, epochs={**progress.epochs, **{p: c[-1].epoch for p, c in chains.items() if c[-1].epoch >= 0}}
         )
 
     def summary(self, plan: Plan) -> dict[str, int] | None:
         """How many offsets the batch took, and why each gave a record or none; None unless all of them are told of."""
-        chains = [self._chain(plan, place) for place in _moved(plan)]
+        chains = [self._chain(plan, partition) for partition in _moved(plan)]
         if plan.start is None or plan.end is None or not all(chains):
             return None
-        told = [account for chain in chains for account in chain]
+        accounts = [account for chain in chains for account in chain]
         return {
-            "offsets": sum(account.end - account.start for account in told),
-            "records": sum(account.records for account in told),
-            "control": sum(account.control for account in told),
-            "aborted": sum(account.aborted for account in told),
-            "missing": sum(account.missing for account in told),
-            "gone": sum(account.gone for account in told),
+            "offsets": sum(account.end - account.start for account in accounts),
+            "records": sum(account.records for account in accounts),
+            "control": sum(account.control for account in accounts),
+            "aborted": sum(account.aborted for account in accounts),
+            "missing": sum(account.missing for account in accounts),
+            "gone": sum(account.gone for account in accounts),
         }
+
+    def aside(self, plan: Plan) -> list[dict[str, Any]]:
+        """Records of this batch that could not be read."""
+        start, end = plan.start or {}, plan.end or {}
+        with self._lock:
+            return [
+                told
+                for (place, offset), told in sorted(self._aside.items())
+                if start.get(place, 0) <= offset < end.get(place, 0)
+            ]
 
     def close(self) -> None:
         self._door.close()
 
-    def _seams(self, plan: Plan, place: str) -> list[Seam]:
+    def _seams(self, plan: Plan, partition: str) -> list[Seam]:
         """Of what belongs to this batch: a task that another one left behind may still tell of its own."""
-        start, end = (plan.start or {}).get(place, 0), (plan.end or {}).get(place, 0)
+        start, end = (plan.start or {}).get(partition, 0), (plan.end or {}).get(partition, 0)
         with self._lock:
-            heard = [each for each in self._heard.get(place, ()) if start <= each.start and each.end <= end]
-            position, epoch = self._ledgers.get(place, (-1, -1))
+            heard = [each for each in self._heard.get(partition, ()) if start <= each.start and each.end <= end]
+            position, epoch = self._ledgers.get(partition, (-1, -1))
         return seams(heard, (position, epoch) if position == start else (-1, -1))
 
-    def _chain(self, plan: Plan, place: str) -> list[Account]:
+    def _chain(self, plan: Plan, partition: str) -> list[Account]:
         """The reports that cover the batch's range of a partition without a gap; empty if some are missing."""
-        at, end = (plan.start or {}).get(place, 0), (plan.end or {}).get(place, 0)
+        at, end = (plan.start or {}).get(partition, 0), (plan.end or {}).get(partition, 0)
         found: list[Account] = []
         with self._lock:
-            by_start = dict(self._told.get(place, {}))
+            by_start = dict(self._accounts.get(partition, {}))
         while at < end:
             account = by_start.get(at)
             if account is None or account.end > end:
@@ -131,19 +146,27 @@ class ReadAccounts:
         with connection.makefile("rw") as stream, contextlib.suppress(OSError, ValueError, AtOnceError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for line in stream:
-                for account in _parsed(json.loads(line)):
+                heard = json.loads(line)
+                self._hear_aside(heard["aside"] if isinstance(heard, dict) else ())
+                for account in _parsed(heard if isinstance(heard, list) else ()):
                     with self._lock:
-                        place = str(TopicPartition(account.topic, account.partition))
-                        self._told.setdefault(place, {})[account.start] = account
-                        self._heard.setdefault(place, set()).add(account)
+                        partition = str(TopicPartition(account.topic, account.partition))
+                        self._accounts.setdefault(partition, {})[account.start] = account
+                        self._heard.setdefault(partition, set()).add(account)
                 stream.write("told\n")
                 stream.flush()
+
+    def _hear_aside(self, told: Sequence[dict[str, Any]]) -> None:
+        with self._lock:
+            for each in told:
+                place = str(TopicPartition(str(each["topic"]), int(each["partition"])))
+                self._aside[place, int(each["offset"])] = each
 
 
 def _moved(plan: Plan) -> list[str]:
     """Partitions of which the batch reads something. One that it does not start is only noted."""
     start, end = plan.start or {}, plan.end or {}
-    return [place for place, at in end.items() if at > start.get(place, at)]
+    return [partition for partition, at in end.items() if at > start.get(partition, at)]
 
 
 def _parsed(rows: Sequence[Sequence[Any]]) -> list[Account]:
@@ -159,16 +182,18 @@ class _Line:
         self._stream: Any = None
         self._silent_until = 0.0
 
-    def tell(self, address: str, secret: str, text: str) -> None:
-        """Returns when the driver has it, or when it is given up."""
-        if time.monotonic() < self._silent_until:
+    def tell(self, address: str, secret: str, text: str, *, must: bool = False) -> None:
+        """Returns when the driver has it, or when it is given up; `must`: `AttemptAborted` instead."""
+        if time.monotonic() < self._silent_until and not must:
             return
         for fresh in (False, True):
             try:
                 self._sent(address, secret, text, fresh)
                 return
-            except OSError:
-                self._stream = None
+            except OSError as error:
+                self._stream, why = None, error
+        if must:
+            raise AttemptAborted(f"the driver does not hear of records that cannot be read: {why}")
         self._silent_until = time.monotonic() + _SILENT_FOR_S
 
     def _sent(self, address: str, secret: str, text: str, fresh: bool) -> None:
@@ -188,9 +213,14 @@ class _Line:
 _line = _Line()
 
 
-def tell(address: str, secret: str, told: Sequence[Account]) -> None:
+def tell(address: str, secret: str, accounts: Sequence[Account]) -> None:
     """In a task: what became of its ranges."""
-    _line.tell(address, secret, json.dumps([astuple(account) for account in told]))
+    _line.tell(address, secret, json.dumps([astuple(account) for account in accounts]))
+
+
+def tell_aside(address: str, secret: str, records: Sequence[Mapping[str, Any]]) -> None:
+    """In a task: records that could not be read. Returns when the driver knows of them."""
+    _line.tell(address, secret, json.dumps({"aside": [dict(each) for each in records]}), must=True)
 
 
 def epochs_here() -> Mapping[str, Sequence[int]]:
@@ -208,7 +238,9 @@ def with_epochs(wanted: Sequence[Wanted], known: Mapping[str, Sequence[int]]) ->
     return found
 
 
-def told_at_the_end(batches: Iterator[Any], told: Sequence[Account], address: str, secret: str) -> Iterator[Any]:
+def reported_at_the_end(
+    batches: Iterator[Any], accounts: Sequence[Account], address: str, secret: str
+) -> Iterator[Any]:
     """Passes everything on. Whoever stops before the end has not read what the ranges hold, so nothing is told."""
     yield from batches
-    tell(address, secret, told)
+    tell(address, secret, accounts)

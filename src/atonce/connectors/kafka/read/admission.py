@@ -37,7 +37,7 @@ class Admission:
         """`end`, or less. While draining (Trigger.AvailableNow) there is no waiting for more."""
         backlog = sum(part.size for part in ranges(start, end))
         if not draining and self._wait_for_more(backlog):
-            return {place: start.get(place, at) for place, at in end.items()}
+            return {tp: start.get(tp, at) for tp, at in end.items()}
         if backlog:
             self._last_batch_at = time.monotonic()
         most = backlog
@@ -63,10 +63,8 @@ class Admission:
         from atonce.client.read.sample import bytes_per_offset  # brings the compiled codec: only when it is needed
 
         # The largest backlog of each topic speaks for the topic.
-        biggest = {part.place.topic: part for part in sorted(ranges(start, end), key=lambda part: part.size)}
-        sizes = [
-            bytes_per_offset(cluster, part.place, part.start, self._options.isolation) for part in biggest.values()
-        ]
+        biggest = {part.tp.topic: part for part in sorted(ranges(start, end), key=lambda part: part.size)}
+        sizes = [bytes_per_offset(cluster, part.tp, part.start, self._options.isolation) for part in biggest.values()]
         known = [size for size in sizes if size is not None]
         if not known:
             return rows

@@ -19,7 +19,7 @@ def selected(cluster: Cluster, options: SourceOptions) -> dict[str, Topic]:
     """The topics that the options select and that are there at this moment; new ones included."""
     if options.pattern is not None:
         return cluster.topics(options.pattern)
-    names = {place.topic for place in options.assigned} or set(options.topics)
+    names = {tp.topic for tp in options.assigned} or set(options.topics)
     found = {name: cluster.topic(name, refresh=True) for name in sorted(names)}
     return {name: topic for name, topic in found.items() if topic is not None}
 
@@ -27,7 +27,7 @@ def selected(cluster: Cluster, options: SourceOptions) -> dict[str, Topic]:
 def places_of(topics: Mapping[str, Topic], options: SourceOptions) -> list[TopicPartition]:
     """Their partitions, as far as they are asked for."""
     there = [TopicPartition(topic.name, each.index) for topic in topics.values() for each in topic.partitions]
-    return sorted(place for place in there if options.selects(place))
+    return sorted(tp for tp in there if options.selects(tp))
 
 
 def ids_of(topics: Mapping[str, Topic]) -> dict[str, str]:
@@ -42,14 +42,14 @@ def refuse_missing(
     What was `read` before was there: that it is missing now is a loss, and told as one.
     """
     before = set(read)
-    names = {*options.topics, *(place.topic for place in options.assigned)} - {place.topic for place in before}
+    names = {*options.topics, *(tp.topic for tp in options.assigned)} - {tp.topic for tp in before}
     for name in sorted(names - set(topics)):
         there = ", ".join(sorted(cluster.topics())[:20]) or "none"
         raise UsageError(f"topic {name!r} does not exist on {cluster.servers}; there are: {there}")
-    for place in sorted(set(options.assigned) - before):
-        count = len(topics[place.topic].partitions) if place.topic in topics else 0
-        if place.partition >= count:
-            raise UsageError(f"assign names {place}, but topic {place.topic!r} has partitions 0 to {count - 1}")
+    for tp in sorted(set(options.assigned) - before):
+        count = len(topics[tp.topic].partitions) if tp.topic in topics else 0
+        if tp.partition >= count:
+            raise UsageError(f"assign names {tp}, but topic {tp.topic!r} has partitions 0 to {count - 1}")
 
 
 def partitions_now(cluster: Cluster, options: SourceOptions) -> list[TopicPartition]:
@@ -61,9 +61,9 @@ def partitions_now(cluster: Cluster, options: SourceOptions) -> list[TopicPartit
 
 def first_offsets(cluster: Cluster, options: SourceOptions) -> dict[TopicPartition, int]:
     """Where a new query begins."""
-    places = partitions_now(cluster, options)
-    found = resolve(cluster, options.starting, places, options.isolation, "starting")
-    missing = sorted(place for place, at in found.items() if at < 0)
+    partitions = partitions_now(cluster, options)
+    found = resolve(cluster, options.starting, partitions, options.isolation, "starting")
+    missing = sorted(tp for tp, at in found.items() if at < 0)
     if missing and options.no_match == "error":
         raise UsageError(
             f"no record is as young as the starting timestamp in: {', '.join(map(str, missing))}. "
@@ -74,29 +74,29 @@ def first_offsets(cluster: Cluster, options: SourceOptions) -> dict[TopicPartiti
 
 def last_offsets(cluster: Cluster, options: SourceOptions) -> dict[TopicPartition, int]:
     """Where a batch query ends. A timestamp that is younger than all records means the end."""
-    places = partitions_now(cluster, options)
-    found = resolve(cluster, options.ending, places, options.isolation, "ending")
-    young = [place for place, at in found.items() if at < 0]
+    partitions = partitions_now(cluster, options)
+    found = resolve(cluster, options.ending, partitions, options.isolation, "ending")
+    young = [tp for tp, at in found.items() if at < 0]
     return {**found, **listed(cluster, dict.fromkeys(young, LATEST), options.isolation)}
 
 
 def resolve(
-    cluster: Cluster, bound: Bound, places: list[TopicPartition], isolation: str, which: str
+    cluster: Cluster, bound: Bound, partitions: list[TopicPartition], isolation: str, which: str
 ) -> dict[TopicPartition, int]:
     """Concrete offsets; -1 where no record is as young as a timestamp. Partitions not named begin at the earliest."""
     if not bound.offsets:
-        return listed(cluster, dict.fromkeys(places, bound.everywhere), isolation)
-    strangers = sorted(set(bound.offsets) - set(places))
+        return listed(cluster, dict.fromkeys(partitions, bound.everywhere), isolation)
+    strangers = sorted(set(bound.offsets) - set(partitions))
     if strangers:
         raise UsageError(
             f"{which} offsets are given for partitions that are not read: {', '.join(map(str, strangers))}"
         )
-    unnamed = [place for place in places if place not in bound.offsets]
+    unnamed = [tp for tp in partitions if tp not in bound.offsets]
     if unnamed and which == "ending":
         raise UsageError(f"ending offsets are missing for: {', '.join(map(str, unnamed))}")
-    asked = {place: at for place, at in bound.offsets.items() if bound.by_time or at < 0}
+    asked = {tp: at for tp, at in bound.offsets.items() if bound.by_time or at < 0}
     asked.update(dict.fromkeys(unnamed, EARLIEST))
-    fixed = {place: at for place, at in bound.offsets.items() if place not in asked}
+    fixed = {tp: at for tp, at in bound.offsets.items() if tp not in asked}
     return {**fixed, **listed(cluster, asked, isolation)}
 
 

@@ -48,7 +48,8 @@ OPTIONS = {
 # What a pipeline hands to its source: what runs in its tasks, where it begins, which logs it knows, whom to tell what
 # was read. Nothing that a user writes.
 INTERNAL = (
-    "atonce.function", "atonce.schema", "atonce.first", "atonce.topicIds", "atonce.accounts", "atonce.accounts.secret",
+    "atonce.function", "atonce.schema", "atonce.first", "atonce.until", "atonce.next", "atonce.drain",
+    "atonce.topicIds", "atonce.accounts", "atonce.accounts.secret",
 )  # fmt: skip
 # Known to Spark's connector, without a meaning here: there is no consumer, no group and no poll.
 WITHOUT_MEANING = (
@@ -114,17 +115,19 @@ class SourceOptions:
     """What that function gives, as DDL."""
     first: Mapping[TopicPartition, int] | None = None
     """Exactly where a new query begins; partitions that it does not name are found later, as new ones are."""
+    until: Mapping[TopicPartition, int] | None = None
+    """Where a backfill ends: nothing beyond is read, and nothing of other partitions."""
     topic_ids: Mapping[str, str] | None = None
     """Topic → id of the log that positions belong to. None: nobody keeps them, only this process does."""
     accounts: str | None = None
     """HOST:PORT that tasks tell what they read."""
     accounts_secret: str = field(default="", repr=False)
 
-    def selects(self, place: TopicPartition) -> bool:
+    def selects(self, tp: TopicPartition) -> bool:
         """Whether this partition is asked for, be it there or not."""
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, place.topic) is not None
-        return place in self.assigned if self.assigned else place.topic in self.topics
+            return re.fullmatch(self.pattern, tp.topic) is not None
+        return tp in self.assigned if self.assigned else tp.topic in self.topics
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -175,6 +178,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         function=given.get("atonce.function"),
         schema=given.get("atonce.schema"),
         first=offsets_from_json(given["atonce.first"], "atonce.first") if "atonce.first" in given else None,
+        until=offsets_from_json(given["atonce.until"], "atonce.until") if "atonce.until" in given else None,
         topic_ids=json.loads(given["atonce.topicids"]) if "atonce.topicids" in given else None,
         accounts=given.get("atonce.accounts"),
         accounts_secret=given.get("atonce.accounts.secret", ""),
@@ -248,10 +252,14 @@ def _bound(given: Mapping[str, str], which: str, default: int) -> Bound:
 def offsets_from_json(text: str, name: str) -> dict[TopicPartition, int]:
     try:
         nested = json.loads(text)
-        found = {TopicPartition(topic, int(p)): int(at) for topic, places in nested.items() for p, at in places.items()}
+        found = {
+            TopicPartition(topic, int(p)): int(at)
+            for topic, partitions in nested.items()
+            for p, at in partitions.items()
+        }
     except (ValueError, AttributeError, TypeError):
         raise UsageError(f'{name}={text!r} is not earliest, latest, or JSON like {{"topic":{{"0":12}}}}') from None
-    wrong = next((place for place, at in found.items() if at < EARLIEST), None)
+    wrong = next((tp for tp, at in found.items() if at < EARLIEST), None)
     if wrong is not None:
         raise UsageError(f"{name}: {found[wrong]} of {wrong} is neither an offset nor -1 (latest) nor -2 (earliest)")
     return found

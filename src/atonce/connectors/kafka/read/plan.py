@@ -19,8 +19,8 @@ Offsets = dict[str, dict[str, Any]]
 def to_json_form(positions: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None) -> Offsets:
     """Always in the same order: Spark compares offsets as text. `ids` of other topics than these are left out."""
     nested: Offsets = {}
-    for place in sorted(positions):
-        nested.setdefault(place.topic, {})[str(place.partition)] = positions[place]
+    for tp in sorted(positions):
+        nested.setdefault(tp.topic, {})[str(tp.partition)] = positions[tp]
     if ids is not None:
         nested[IDS] = {topic: ids[topic] for topic in sorted(nested) if topic in ids}
     return nested
@@ -29,9 +29,9 @@ def to_json_form(positions: Mapping[TopicPartition, int], ids: Mapping[str, str]
 def from_json_form(offsets: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, int(p)): int(at)
-        for topic, places in offsets.items()
+        for topic, partitions in offsets.items()
         if topic != IDS
-        for p, at in places.items()
+        for p, at in partitions.items()
     }
 
 

@@ -23,7 +23,7 @@ TASKS_KEPT = 16
 class Range:
     """Offsets start <= offset < end of one partition."""
 
-    place: TopicPartition
+    tp: TopicPartition
     start: int
     end: int
 
@@ -34,26 +34,24 @@ class Range:
 
 def ranges(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[Range]:
     """A partition that `start` does not know is new: this batch only notes where it begins, the next one reads."""
-    return [
-        Range(place, start[place], end[place]) for place in sorted(end) if place in start and end[place] > start[place]
-    ]
+    return [Range(tp, start[tp], end[tp]) for tp in sorted(end) if tp in start and end[tp] > start[tp]]
 
 
 def limited(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:
     """`end`, moved back so that at most `most` offsets lie between, shared in proportion; never without progress."""
-    sizes = {place: end[place] - start[place] for place in end if place in start and end[place] > start[place]}
+    sizes = {tp: end[tp] - start[tp] for tp in end if tp in start and end[tp] > start[tp]}
     total = sum(sizes.values())
     if total <= most:
         return dict(end)
-    share = {place: most * size / total for place, size in sizes.items()}
-    granted = {place: math.floor(part) for place, part in share.items()}
+    share = {tp: most * size / total for tp, size in sizes.items()}
+    granted = {tp: math.floor(part) for tp, part in share.items()}
     # What rounding left over goes to the partitions that lost most by it.
     left = most - sum(granted.values())
-    for place in sorted(share, key=lambda place: (granted[place] - share[place], place))[:left]:
-        granted[place] += 1
-    return {place: start[place] + granted[place] if place in granted else at for place, at in end.items()}
+    for tp in sorted(share, key=lambda tp: (granted[tp] - share[tp], tp))[:left]:
+        granted[tp] += 1
+    return {tp: start[tp] + granted[tp] if tp in granted else at for tp, at in end.items()}
 
 
 def cut(parts: list[Range], *, at_least: int | None = None, max_records: int | None = None) -> list[Range]:
@@ -92,4 +90,4 @@ def packed(parts: list[Range]) -> list[tuple[Range, ...]]:
 def _pieces(part: Range, count: int) -> list[Range]:
     count = min(count, part.size)
     marks = [part.start + part.size * number // count for number in range(count + 1)]
-    return [Range(part.place, low, high) for low, high in pairwise(marks)]
+    return [Range(part.tp, low, high) for low, high in pairwise(marks)]

@@ -11,12 +11,13 @@ import base64
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from atonce.client.cluster import Cluster, shared
 from atonce.client.offsets import TopicPartition
 from atonce.client.read.ranges import Account, Wanted
-from atonce.connectors.kafka.read.accounts import epochs_here, told_at_the_end, with_epochs
+from atonce.connectors.kafka.read.accounts import epochs_here, reported_at_the_end, tell_aside, with_epochs
 from atonce.connectors.kafka.read.admission import Admission
 from atonce.connectors.kafka.read.offsets import first_offsets, ids_of, last_offsets, selected
 from atonce.connectors.kafka.read.options import SourceOptions, parse
@@ -38,15 +39,18 @@ from atonce.spark.datasource import (
     StructType,
     SupportsTriggerAvailableNow,
     cloudpickle,
+    limited,
     told_in_one_sentence,
 )
+from atonce.spark.steps.aside import telling
+from atonce.spark.versions import parsed_schema, register_source
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 
 def source_schema(headers: bool) -> StructType:
-    return StructType.fromDDL(SCHEMA + (HEADERS if headers else ""))
+    return parsed_schema(SCHEMA + (HEADERS if headers else ""))
 
 
 def fused(function: ArrowFunction, schema: str) -> dict[str, str]:
@@ -62,7 +66,7 @@ def register(spark: Any) -> None:
     """Make `format("atonce")` known to this session; returns when it is, whoever began."""
     with _registering:
         if spark not in _registered:
-            spark.dataSource.register(AtOnceSource)
+            register_source(spark, AtOnceSource)
             _registered.add(spark)
 
 
@@ -88,7 +92,8 @@ class AtOnceSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         with told_in_one_sentence():
-            return StreamReader(parse(dict(self.options), streaming=True), schema)
+            reader = StreamReader(parse(dict(self.options), streaming=True), schema)
+            return limited(reader, self.options)
 
 
 class RangesPartition(InputPartition):
@@ -98,7 +103,7 @@ class RangesPartition(InputPartition):
         known = ids or {}
         super().__init__(
             tuple(
-                Wanted(part.place.topic, part.place.partition, part.start, part.end, known.get(part.place.topic))
+                Wanted(part.tp.topic, part.tp.partition, part.start, part.end, known.get(part.tp.topic))
                 for part in parts
             )
         )
@@ -151,10 +156,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             latest = self._target
             self._watch.look(cluster, begin, ids)
-        end = self._watch.ends(cluster, begin, latest, ids)
+        end = self._within(begin, self._watch.ends(cluster, begin, latest, ids))
         if not isinstance(limit, ReadAllAvailable):
             end = self._admission.admit(cluster, begin, end, draining=self._target is not None)
         return to_json_form(end, None if self._options.topic_ids is None else self._watch.ids)
+
+    def _within(self, begin: Mapping[TopicPartition, int], end: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        until = self._options.until
+        if until is None:
+            return end
+        return {p: max(begin.get(p, 0), min(at, until.get(p, 0))) for p, at in end.items() if p in begin or p in until}
 
     def reportLatestOffset(self) -> Offsets | None:
         # For the progress report, of the same moment as the plan: asking again would cost every trigger a round trip.
@@ -195,9 +206,9 @@ def read_ranges(options: SourceOptions, schema: StructType, partition: InputPart
     # Here and not above: planning processes never decode, and start a second sooner without the compiled codec.
     from atonce.client.read.fetch import fetch_all
     from atonce.spark.arrow_transform import as_declared
-    from atonce.spark.task import arrow_schema
+    from atonce.spark.versions import arrow_schema
 
-    told: list[Account] = []
+    accounts: list[Account] = []
     batches = fetch_all(
         shared(options.servers, options.config),
         with_epochs(partition.value, epochs_here()),
@@ -206,12 +217,21 @@ def read_ranges(options: SourceOptions, schema: StructType, partition: InputPart
         max_bytes=options.fetch_bytes,
         fail_on_data_loss=options.fail_on_data_loss,
         only_this_topic=options.topic_ids is not None,  # the ledger's positions belong to that very topic
-        told=told.append,
+        report=accounts.append,
     )
     if options.accounts is not None:
-        batches = told_at_the_end(batches, told, options.accounts, options.accounts_secret)
+        batches = reported_at_the_end(batches, accounts, options.accounts, options.accounts_secret)
     if options.function is None:
         return batches
     function = cloudpickle.loads(base64.b64decode(options.function))
     wanted = arrow_schema(schema)
-    return (as_declared(batch, wanted) for batch in function(batches))
+    given = (as_declared(batch, wanted) for batch in function(batches))
+    return _told_of(given, options)
+
+
+def _told_of(batches: Iterator[Any], options: SourceOptions) -> Iterator[Any]:
+    """Steps among the functions may meet records that they cannot read: the driver hears of them."""
+    to = options.accounts
+    # Without a delivery (a few records are looked at again, to find one) nobody keeps them.
+    with telling(partial(tell_aside, to, options.accounts_secret) if to is not None else lambda _records: None):
+        yield from batches

@@ -36,7 +36,7 @@ class Watch:
         self._options = options
         self.ids: dict[str, str] = dict(options.topic_ids or {})
         """Topic → id of the log that is read; of a topic that a pattern found later since it was first seen."""
-        self._places: list[TopicPartition] = []
+        self._partitions: list[TopicPartition] = []
         self._gone: set[TopicPartition] = set()
         self._looked_at = self._answered_at = float("-inf")
         self._answer: Mapping[TopicPartition, int] = {}
@@ -51,10 +51,10 @@ class Watch:
             time.sleep(max(0.0, self._answered_at + IDLE_PAUSE_S - time.monotonic()))
         self.look(cluster, start, ids)
         try:
-            self.last = listed(cluster, dict.fromkeys(self._places, LATEST), self._options.isolation)
+            self.last = listed(cluster, dict.fromkeys(self._partitions, LATEST), self._options.isolation)
         except TopicMissing:
             self.look(cluster, start, ids, now=True)
-            self.last = listed(cluster, dict.fromkeys(self._places, LATEST), self._options.isolation)
+            self.last = listed(cluster, dict.fromkeys(self._partitions, LATEST), self._options.isolation)
         return self.last
 
     def ends(
@@ -65,16 +65,16 @@ class Watch:
         ids: Mapping[str, str] | None = None,
     ) -> dict[TopicPartition, int]:
         """`latest`, checked against where we are: what is gone is a loss, what is new begins at its earliest offset."""
-        if any(place not in latest and place not in self._gone for place in start):
+        if any(tp not in latest and tp not in self._gone for tp in start):
             self.look(cluster, start, ids, now=True)
-            back = [place for place in self._places if place in start and place not in latest]
+            back = [tp for tp in self._partitions if tp in start and tp not in latest]
             latest = {**latest, **listed(cluster, dict.fromkeys(back, LATEST), self._options.isolation)}
-        gone = {place: at for place, at in start.items() if place not in latest}
+        gone = {tp: at for tp, at in start.items() if tp not in latest}
         self._tell_gone(gone)
-        behind = [place for place, at in start.items() if place in latest and latest[place] < at]
+        behind = [tp for tp, at in start.items() if tp in latest and latest[tp] < at]
         if behind:
             latest = {**latest, **self._asked_again(cluster, start, behind)}
-        fresh = [place for place in latest if place not in start]
+        fresh = [tp for tp in latest if tp not in start]
         begins = listed(cluster, dict.fromkeys(fresh, EARLIEST), self._options.isolation)
         self._answer, self._answered_at = {**gone, **latest, **begins}, time.monotonic()
         return dict(self._answer)
@@ -95,7 +95,7 @@ class Watch:
             topics = selected(cluster, self._options)
             found, there = ids_of(topics), set(places_of(topics, self._options))
             again = {name: known[name] for name in found if known.get(name, found[name]) != found[name]}
-            missing = {place for place in start if place not in there and self._options.selects(place)} - self._gone
+            missing = {tp for tp in start if tp not in there and self._options.selects(tp)} - self._gone
             waited_s = time.monotonic() - began
             if again and waited_s >= ID_BELIEVED_AFTER_S:
                 self._made_again(again, found, start)
@@ -105,14 +105,14 @@ class Watch:
             time.sleep(ASKED_AGAIN_EVERY_S)
         refuse_missing(cluster, self._options, topics, read=start)
         self.ids = {**known, **found}
-        self._places, self._looked_at = sorted(there), time.monotonic()
+        self._partitions, self._looked_at = sorted(there), time.monotonic()
 
     def _made_again(
         self, again: Mapping[str, str], found: Mapping[str, str], start: Mapping[TopicPartition, int]
     ) -> None:
         what = "; ".join(
             f"topic {name!r} was deleted and made again: its id is {found[name]}, but what was read up to "
-            f"{ {str(place): at for place, at in sorted(start.items()) if place.topic == name} } belongs to {before}"
+            f"{ {str(tp): at for tp, at in sorted(start.items()) if tp.topic == name} } belongs to {before}"
             for name, before in sorted(again.items())
         )
         message = f"{what}. Offsets of the old topic mean nothing in the new one, so nothing more is read"
@@ -124,9 +124,9 @@ class Watch:
 
     def _tell_gone(self, gone: Mapping[TopicPartition, int]) -> None:
         """Once: they stay gone, or come back."""
-        told, self._gone = self._gone, set(gone)
-        if self._gone - told:
-            what = ", ".join(f"{place} (read up to {at})" for place, at in sorted(gone.items()))
+        before, self._gone = self._gone, set(gone)
+        if self._gone - before:
+            what = ", ".join(f"{tp} (read up to {at})" for tp, at in sorted(gone.items()))
             data_loss(self._options, f"partitions that were being read are gone: {what}")
 
     def _asked_again(
@@ -136,14 +136,14 @@ class Watch:
         began = time.monotonic()
         while True:
             high = listed(cluster, dict.fromkeys(behind, LATEST), "read_uncommitted")
-            short = sorted(place for place in behind if high[place] < start[place])
+            short = sorted(tp for tp in behind if high[tp] < start[tp])
             if not short or time.monotonic() - began >= BELIEVED_AFTER_S:
                 break
-            for place in short:
-                cluster.forget_topic(place.topic)
+            for tp in short:
+                cluster.forget_topic(tp.topic)
             time.sleep(ASKED_AGAIN_EVERY_S)
         if short:
-            what = ", ".join(f"{place} (read up to {start[place]}, ends at {high[place]})" for place in short)
+            what = ", ".join(f"{tp} (read up to {start[tp]}, ends at {high[tp]})" for tp in short)
             data_loss(self._options, f"logs end before what was already read, so they were made again or cut: {what}")
         visible = listed(cluster, dict.fromkeys(set(behind) - set(short), LATEST), self._options.isolation)
-        return {**{place: high[place] for place in short}, **{p: max(start[p], at) for p, at in visible.items()}}
+        return {**{tp: high[tp] for tp in short}, **{p: max(start[p], at) for p, at in visible.items()}}

@@ -20,11 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from atonce.connectors.kafka.write.spool import SpoolWriter
+from atonce.delivery.letters import ORIGIN
 from atonce.errors import AtOnceError, RetriableError
 from atonce.records.encode import encode, milliseconds
 from atonce.records.partitioner import assign
 from atonce.spark.arrow_transform import ENOUGH_BYTES, together, transformed
 from atonce.spark.attempt import Attempt
+from atonce.spark.siblings import Siblings
 from atonce.spark.task_errors import named
 
 BLOB_SCHEMA = (
@@ -55,6 +57,8 @@ _MOST_BYTES = 16 << 20
 """Most that is gathered for that, however many partitions there are."""
 _NO_TIMESTAMP = -1
 _LONG = 1 << 62
+_SHOWN = 1_000
+"""Bytes of a row that its dead letter shows."""
 _RECORD_OVERHEAD = 100
 """Bytes a record and its batch take besides key, value and headers, generously."""
 
@@ -119,13 +123,18 @@ class Encoder:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         run = _Run.begin(self.targets.slots, self.spool)
         position = 0
+        siblings: Siblings | None = None
         found = (rows for batch in batches for rows in transformed(self.transform, batch))
         try:
             for rows in together(found, self._enough()):
-                blobs, problem = self._blobs(rows, run, position)
+                siblings = siblings or Siblings(rows.schema.names)
+                rows = siblings.numbered(rows)
+                blobs, problem, dead = self._blobs(rows, run, position)
                 if problem:
                     yield _row(slot=0, note=json.dumps(problem))
                     return
+                if dead:
+                    yield _row(slot=0, note=json.dumps({"dead": dead}))
                 position += rows.num_rows
                 if blobs is not None:
                     yield blobs
@@ -148,35 +157,36 @@ class Encoder:
         """The same encoder for one attempt at one batch."""
         return self if attempt.spooled else replace(self, spool=None)
 
-    def _blobs(self, rows: Any, run: _Run, position: int) -> tuple[Any, dict[str, Any] | None]:
+    def _blobs(self, rows: Any, run: _Run, position: int) -> tuple[Any, dict[str, Any] | None, list[dict[str, Any]]]:
+        """What is sent, what stops the batch, and what is put aside."""
         if rows.num_rows == 0:
-            return None, None
-        rows = as_records(rows)
+            return None, None, []
+        given, rows = rows, as_records(rows)
+        dead: list[dict[str, Any]] = []
         bad = self._undeliverable(rows)
         parts = []
         if bad is not None:
             reasons, mask = bad
             first = int(np.argmax(mask))
             if self.dead_letter is None:
-                return None, {"undeliverable": reasons[first], "row": position + first}
-            dead = _dead(rows, mask, reasons, self.max_record_bytes)
-            parts.append(self._encode(self.dead_letter, dead, run, position))
+                return None, {"undeliverable": reasons[first], "row": position + first}, []
+            dead = [_dead(given, rows, int(number), reasons[int(number)]) for number in np.flatnonzero(mask)]
             rows = rows.filter(pa.array(~mask))
         if self.topic is not None:
             parts.append(self._encode(self.topic, rows, run, position))
         else:
             for name in pc.unique(rows.column("topic")).to_pylist():
                 if name not in self.targets.partitions:
-                    return None, {"unknown_topic": name}
+                    return None, {"unknown_topic": name}, []
                 of_topic = rows.filter(pc.equal(rows.column("topic"), name))
                 parts.append(self._encode(name, of_topic, run, position))
         parts = [part for part in parts if part.num_rows]
-        return (pa.concat_batches(parts) if len(parts) > 1 else parts[0] if parts else None), None
+        return (pa.concat_batches(parts) if len(parts) > 1 else parts[0] if parts else None), None, dead
 
     def _encode(self, topic: str, rows: Any, run: _Run, position: int) -> Any:
         count = self.targets.partitions[topic]
         names = rows.schema.names
-        explicit = rows.column("partition") if "partition" in names and topic != self.dead_letter else None
+        explicit = rows.column("partition") if "partition" in names else None
         chosen = assign(rows.column("key"), count, partitioner=self.partitioner, position=position, explicit=explicit)
         columns = rows.select([name for name in ("key", "value", "headers", "timestamp") if name in names])
         blobs = encode(columns, chosen, count, compression=self.compression, max_batch_bytes=self.max_record_bytes)
@@ -307,18 +317,14 @@ def record_bytes(rows: Any) -> Any:
     return size
 
 
-def _dead(rows: Any, mask: Any, reasons: dict[int, str], limit: int) -> Any:
-    """What a dead-letter record holds: the key and value as far as they fit, and why, in its headers."""
-    bad = rows.filter(pa.array(mask))
-    why = [[("atonce.reason", reasons[int(i)].encode())] for i in np.flatnonzero(mask)]
-    return pa.RecordBatch.from_arrays(
-        [
-            pc.binary_slice(bad.column("key"), 0, limit // 4),
-            pc.binary_slice(bad.column("value"), 0, limit // 3),
-            pa.array(why, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-        ],
-        names=["key", "value", "headers"],
-    )
+def _dead(given: Any, rows: Any, number: int, reason: str) -> dict[str, Any]:
+    """What the driver is told of a row: where it comes from, why it cannot go, and its beginning."""
+    place: dict[str, Any] = dict.fromkeys(("topic", "partition", "offset", "index"))
+    if set(ORIGIN) <= set(given.schema.names):
+        place = {name: given.column(hidden)[number].as_py() for name, hidden in zip(place, ORIGIN, strict=True)}
+    row = {name: rows.column(name)[number].as_py() for name in ("key", "value")}
+    shown = {name: None if cell is None else cell[:_SHOWN].decode("utf-8", "replace") for name, cell in row.items()}
+    return {**place, "reason": reason, "row": json.dumps(shown)}
 
 
 def _note(mask: Any, reasons: dict[int, str], bad: Any, say: Any) -> None:

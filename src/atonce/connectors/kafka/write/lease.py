@@ -10,7 +10,7 @@ before its first byte to a partition. A second request for the same partition me
     the first has finished     the second writes nothing; Spark ends it, or, where the first one's result was lost, sees
                                it fail and gives the job up
 
-One attempt at a batch is a *round* of its own: one that is over, or was left behind by another, can grant nothing and
+Rights belong to one attempt at a batch: one that is over, or was left behind by another, can grant nothing and
 can take nothing back. The connection is also the leash: when it breaks, or the driver closes it, the task stops.
 """
 
@@ -51,7 +51,7 @@ class LeaseAddress:
     host: str
     port: int
     secret: str
-    round: str
+    attempt: str
     """One attempt at one batch."""
 
 
@@ -65,14 +65,11 @@ class _Task:
 
     def gone(self) -> bool:
         """A task that waits for its answer says nothing, so anything to read is the end of its connection."""
-        try:
-            return bool(select.select([self.connection], [], [], 0)[0])
-        except (OSError, ValueError):
-            return True
+        return _readable(self.connection)
 
 
 @dataclass(slots=True, eq=False)
-class Round:
+class Grants:
     """The rights that one attempt at a batch has given away."""
 
     address: LeaseAddress
@@ -90,34 +87,34 @@ class Round:
 
 
 class LeaseServer:
-    """In the driver. One round at a time is open; requests of any other are denied."""
+    """In the driver. One attempt at a time is open; requests of any other are denied."""
 
     def __init__(self, place: Place | None = None) -> None:
         place = place or Place()
         self._host = place.host
         self._secret = place.new_secret()
         self._changed = threading.Condition()
-        self._open: Round | None = None
+        self._open: Grants | None = None
         self._door = Door(place, self._secret, self._serve, "atonce-lease")
 
-    def address(self, round_id: str = "") -> LeaseAddress:
-        return LeaseAddress(self._host, self._door.port, self._secret, round_id)
+    def address(self, attempt: str = "") -> LeaseAddress:
+        return LeaseAddress(self._host, self._door.port, self._secret, attempt)
 
     def open(
         self,
-        round_id: str,
+        attempt: str,
         approve: Callable[[], bool] | None = None,
         admit: Callable[[str, int], None] | None = None,
-    ) -> Round:
-        """Begins a round, and with it ends the one before: whoever still writes for that one stops."""
-        opened = Round(self.address(round_id), approve, admit)
+    ) -> Grants:
+        """Begins an attempt, and with it ends the one before: whoever still writes for that one stops."""
+        opened = Grants(self.address(attempt), approve, admit)
         with self._changed:
             self._end_open()
             self._open = opened
         return opened
 
-    def revoke(self, ended: Round) -> None:
-        """End this round: whoever still holds a leash stops writing, and nobody gets another. Later ones go on."""
+    def revoke(self, ended: Grants) -> None:
+        """End this attempt: whoever still holds a leash stops writing, and nobody gets another. Later ones go on."""
         with self._changed:
             if self._open is ended:
                 self._end_open()
@@ -157,7 +154,7 @@ class LeaseServer:
     def _grant(self, request: dict[str, object], task: _Task) -> bool:
         target = (str(request["topic"]), int(str(request["partition"])))
         current = self._open
-        if current is None or request["round"] != current.address.round:
+        if current is None or request["attempt"] != current.address.attempt:
             return False
         if not task.approved and current.approve is not None and not current.approve():
             return False
@@ -173,8 +170,8 @@ class LeaseServer:
                 current.first_grant_at = time.monotonic()
         return current.admit is None or self._admitted(current, target)
 
-    def _admitted(self, current: Round, target: Target) -> bool:
-        """Without the lock: it may ask a broker, and others must be able to end the round meanwhile."""
+    def _admitted(self, current: Grants, target: Target) -> bool:
+        """Without the lock: it may ask a broker, and others must be able to end the attempt meanwhile."""
         assert current.admit is not None
         try:
             current.admit(*target)
@@ -183,7 +180,7 @@ class LeaseServer:
             return False
         return self._open is current
 
-    def _stand_back(self, current: Round, target: Target, first: _Task, second: _Task) -> None:
+    def _stand_back(self, current: Grants, target: Target, first: _Task, second: _Task) -> None:
         """Returns when the second attempt may be told that it writes nothing. Called with the lock held."""
         deadline = time.monotonic() + STANDS_BACK_S
         while self._open is current and time.monotonic() < deadline and not second.gone():
@@ -224,11 +221,7 @@ class Lease:
 
     def broken(self) -> bool:
         """The driver never speaks unasked, so anything to read is the end of the connection."""
-        try:
-            readable, _, _ = select.select([self._socket], [], [], 0)
-        except (OSError, ValueError):
-            return True
-        return bool(readable)
+        return _readable(self._socket)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -236,8 +229,18 @@ class Lease:
             self._socket.close()
 
     def _say(self, what: dict[str, object]) -> None:
-        self._stream.write(json.dumps({"round": self._address.round, **what}) + "\n")
+        self._stream.write(json.dumps({"attempt": self._address.attempt, **what}) + "\n")
         self._stream.flush()
+
+
+def _readable(connection: socket.socket) -> bool:
+    """By poll: select knows no descriptor above 1023, and a driver or a task may hold thousands."""
+    polled = select.poll()
+    try:
+        polled.register(connection, select.POLLIN)
+        return bool(polled.poll(0))
+    except (OSError, ValueError):
+        return True  # closed
 
 
 def _keep_alive(connection: socket.socket) -> None:

@@ -90,7 +90,7 @@ class SendTask:
 
     def on(self, attempt: Attempt) -> SendTask:
         """The same task for one attempt at one batch."""
-        lease = replace(self.lease, round=attempt.id) if self.lease is not None else None
+        lease = replace(self.lease, attempt=attempt.id) if self.lease is not None else None
         return replace(self, lease=lease, producer_id=attempt.producer_id, epoch=attempt.epoch)
 
     def _target(self, blob: _Blob) -> Target:
@@ -195,6 +195,8 @@ class Report:
     bytes: int
     tallies: tuple[SlotTally, ...]
     notes: tuple[dict[str, Any], ...]
+    dead: tuple[dict[str, Any], ...] = ()
+    """Rows that could not be delivered, and are to be put aside."""
 
     def complete_runs(self) -> set[int]:
         """Executions of the encoder that have ended, as their footers say, and whose every blob was sent."""
@@ -210,9 +212,11 @@ def read_reports(rows: Iterable[Any]) -> Report:
             tallies.append(
                 SlotTally(row["slot"], {int(r): n for r, n in seen.items()}, {int(r): n for r, n in expected.items()})
             )
+    notes = [json.loads(row["note"]) for row in rows if row["note"] is not None]
     return Report(
         records=sum(row["records"] for row in rows),
         bytes=sum(row["size"] for row in rows),
         tallies=tuple(tallies),
-        notes=tuple(json.loads(row["note"]) for row in rows if row["note"] is not None),
+        notes=tuple(note for note in notes if "dead" not in note),
+        dead=tuple(each for note in notes for each in note.get("dead", ())),
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from atonce.connectors.kafka.write.blobs import BLOB_SCHEMA, Encoder
-from atonce.connectors.kafka.write.lease import LeaseServer, Round
+from atonce.connectors.kafka.write.lease import Grants, LeaseServer
 from atonce.connectors.kafka.write.send import Mode, OfAttempt, Report, SendTask, read_reports
 from atonce.connectors.kafka.write.tally import check
 from atonce.delivery.contract import Batch
@@ -18,6 +18,7 @@ from atonce.errors import AttemptAborted
 from atonce.spark.arrow_job import ArrowJobs
 from atonce.spark.attempt import Attempt, given
 from atonce.spark.stage_retries import StageRetries, tagged
+from atonce.spark.versions import repartitioned
 
 _TIME_SHARE = 0.8
 """How much of the transaction's time-out a batch may use before the driver aborts it by its own clock."""
@@ -38,15 +39,15 @@ class Watch:
         self,
         spark: Any,
         lease: LeaseServer | None,
-        round_id: str,
+        attempt: str,
         mode: Mode,
         timeout_ms: int | None = None,
         admit: Callable[[str, int], None] | None = None,
     ) -> None:
         self._spark = spark
         self._lease = lease
-        self._round_id = round_id
-        self._round: Round | None = None
+        self._attempt = attempt
+        self._grants: Grants | None = None
         self._mode = mode
         self._admit = admit
         self._timeout_s = timeout_ms / 1000 * _TIME_SHARE if timeout_ms else None
@@ -61,8 +62,8 @@ class Watch:
         if self._lease is not None:
             # What went out without a transaction cannot be taken back, so there it is asked before, and not after.
             approve = self._computed_once if self._mode == "forget" else None
-            self._round = self._lease.open(self._round_id, approve, self._admit)
-            self._stack.callback(self._lease.revoke, self._round)
+            self._grants = self._lease.open(self._attempt, approve, self._admit)
+            self._stack.callback(self._lease.revoke, self._grants)
             threading.Thread(target=self._look, name="atonce-watch", daemon=True).start()
         return self
 
@@ -81,7 +82,7 @@ class Watch:
         return not self._stages.seen(self._tag)
 
     def _look(self) -> None:
-        while (lease := self._lease) is not None and (held := self._round) and not self._over.wait(_LOOK_EVERY_S):
+        while (lease := self._lease) is not None and (held := self._grants) and not self._over.wait(_LOOK_EVERY_S):
             began = held.first_grant_at
             if self._mode == "transaction" and held.contested is not None:
                 topic, partition = held.contested
@@ -133,5 +134,5 @@ class Sending:
             sender = replace(self._task, encoder=replace(self._encoder, spool=None, whole=True))
             return self._jobs.map(df.coalesce(1), OfAttempt(sender), BLOB_SCHEMA)
         blobs = df if self._batch.encoded else self._jobs.map(df, self._encoder, BLOB_SCHEMA)
-        placed = blobs.repartitionById(self._encoder.targets.slots, "slot")
+        placed = repartitioned(blobs, self._encoder.targets.slots, "slot")
         return self._jobs.map(placed, OfAttempt(self._task), BLOB_SCHEMA)

@@ -40,8 +40,8 @@ def refuse_rules(table: Any, path: str) -> None:
     for field in json.loads(table.schema().to_json())["fields"]:
         for setting, words in _COLUMN_RULES.items():
             if setting in field["metadata"]:
-                told = f"{setting} = {field['metadata'][setting]}"
-                raise _refusal(path, f"column {field['name']} has {words} ({told})")
+                value = f"{setting} = {field['metadata'][setting]}"
+                raise _refusal(path, f"column {field['name']} has {words} ({value})")
 
 
 def _refuse_configuration(configuration: Mapping[str, str], path: str) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 
 class DeltaRows:
-    merges = False
     one_writer = False
+    sets_aside = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, merges: bool = False) -> None:
         self._path = path
+        self.merges = merges
+        self.name = path.name
         self.title = f"Delta table {path}"
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
@@ -23,6 +25,10 @@ class DeltaRows:
             return []
         found: list[Mapping[str, Any]] = DeltaTable(str(self._path)).to_pyarrow_table().to_pylist()
         return found
+
+    def empty(self) -> None:
+        if self._path.exists():
+            shutil.rmtree(self._path)
 
     def copy(self) -> Callable[[], None]:
         kept = self._path.with_name(self._path.name + "-copy")

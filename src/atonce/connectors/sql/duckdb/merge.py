@@ -92,9 +92,8 @@ def create_deleted(target: DuckTarget) -> str:
 
 def create_seen(target: DuckTarget) -> str:
     return (
-        f"CREATE TABLE IF NOT EXISTS main.{target.seen} (pipeline VARCHAR NOT NULL, "
-        f"number {target.types[target.sink.dedupe or '']} NOT NULL, "
-        "seen_at DOUBLE NOT NULL, PRIMARY KEY (pipeline, number))"
+        f"CREATE TABLE IF NOT EXISTS main.{target.seen} ("
+        f"number {target.types[target.sink.dedupe or '']} NOT NULL PRIMARY KEY, seen_at DOUBLE NOT NULL)"
     )
 
 
@@ -102,7 +101,7 @@ def drop_seen_before(target: DuckTarget) -> list[str]:
     """From the staged rows: all but the first row of each number, and numbers processed before."""
     number = quoted(target.sink.dedupe or "")
     return [
-        f"DELETE FROM {STAGING} WHERE {number} IN (SELECT number FROM main.{target.seen} WHERE pipeline = $pipeline)",
+        f"DELETE FROM {STAGING} WHERE {number} IN (SELECT number FROM main.{target.seen})",
         f"CREATE OR REPLACE TEMP TABLE atonce_stage AS SELECT * FROM {STAGING} QUALIFY row_number() OVER "
         f"(PARTITION BY {number} ORDER BY {order_of(target, newest_first=False)}) = 1",
     ]
@@ -110,7 +109,7 @@ def drop_seen_before(target: DuckTarget) -> list[str]:
 
 def remember_seen(target: DuckTarget) -> str:
     number = quoted(target.sink.dedupe or "")
-    return f"INSERT INTO main.{target.seen} SELECT $pipeline, {number}, $seen_at FROM {STAGING}"
+    return f"INSERT INTO main.{target.seen} (number, seen_at) SELECT {number}, $seen_at FROM {STAGING}"
 
 
 def _without_older(target: DuckTarget) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 from atonce.connectors.contract import EmptiedTable, Ground, Written
 from atonce.connectors.sql.options import TableOptions
 from atonce.delivery.contract import Identity, OpenSink
+from atonce.delivery.letters import Kept
 from atonce.errors import UnreachableError, UsageError
 from atonce.extras import require
 from atonce.guarantee import Guarantee, SinkTraits
@@ -31,13 +32,15 @@ class DuckDB(TableOptions):
     order_by    column(s) of rows and table that say which row of a key is the newest, such as "updated_at": it stays,
                 whatever comes later. Without it all rows of a key must come from one input partition
     create      make a missing table from the schema of the rows
+    evolve      add columns that the rows bring and the table lacks, nullable, in the transaction of the batch
     dedupe      a column with a unique message number; numbers processed before are dropped
     dedupe_keep how long numbers are remembered, at least: "7d", "12h", or seconds; None: for ever
     delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
     deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"
     soft_delete a boolean column of rows and table: a deleted row stays, with what the deletion brings and this flag set
-    on_error    "stop" at a row that cannot be delivered
-    dead_letter must be left out: DuckDB has no dead letters, since a row that it refuses ends the whole transaction
+    on_error    "stop" at a row that cannot be delivered, or "dead-letter": put it into `dead_letter`. A row that only
+                DuckDB itself refuses ends its transaction, which then begins again without it: keep such rows few
+    dead_letter table for such rows, with the input record of each; default: TABLE_dead_letter
     timer_s     how often progress is recorded under level none
     """
 
@@ -54,11 +57,6 @@ class DuckDB(TableOptions):
         if "://" in path or path.startswith(("md:", "motherduck:")):
             raise UsageError(f"DuckDB needs a file on a local disk, and {path!r} is none")
         self.check_options()
-        if self.on_error == "dead-letter" or self.dead_letter is not None:
-            raise UsageError(
-                "DuckDB has no dead letters: a row that it refuses ends the whole transaction. Next: filter such rows "
-                'in the transform, and leave on_error at "stop".'
-            )
 
     def traits(self) -> SinkTraits:
         return SinkTraits(
@@ -112,6 +110,31 @@ class DuckDB(TableOptions):
         ledger = SqlLedger(name=identity.name, instance=identity.instance, before=identity.replaced)
         return OpenSqlSink(identity, DuckStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)
 
+    def where_aside(self) -> str:
+        return f"table {self.letters_beside(self.table)}, in the transaction of the batch"
+
+    def place(self) -> str:
+        return f"{Path(self.path).resolve()} {self.table.casefold()}"
+
+    def into(self, name: str) -> Self:
+        return replace(self, table=name)
+
+    def kept_letters(self, pipeline: str) -> list[Kept]:
+        from atonce.connectors.sql.beside.letters import read
+        from atonce.connectors.sql.duckdb.file import DuckFile
+        from atonce.connectors.sql.duckdb.store import letter_table
+        from atonce.connectors.sql.duckdb.target import table_columns
+
+        if not self.exists():
+            return []
+        file = DuckFile(self.path)
+        try:
+            if not table_columns(file, self.letters_beside(self.table)):
+                return []
+            return [read(row) for row in file.execute(letter_table(self).select(), (pipeline, self.table)).fetchall()]
+        finally:
+            file.close()
+
     # Under `atonce verify`
 
     address: ClassVar[str] = "duckdb:///"
@@ -131,7 +154,7 @@ class DuckDB(TableOptions):
     def read_back(self, ground: Ground) -> Written:
         from atonce.connectors.sql.duckdb.verified import DuckTable
 
-        return DuckTable(str(ground.folder / "out.duckdb"), self.table, merges=self.absorbs_repetition)
+        return DuckTable(str(ground.folder / "out.duckdb"), self.table, merge=self.merged_by())
 
     def _is_there(self) -> bool:
         """Whether the table is. A file that is missing stays so."""

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 
 from atonce.backoff import Backoff
-from atonce.connectors.contract import Written
+from atonce.connectors.contract import Merge, Written
 from atonce.errors import UnreachableError
 
 _WAIT_S = 10.0
@@ -47,10 +47,13 @@ def _text(value: str) -> str:
 class DuckTable(Written):
     one_writer = True
 
-    def __init__(self, path: str, name: str, *, merges: bool = False) -> None:
+    def __init__(self, path: str, name: str, *, merge: Merge | None = None) -> None:
         self.path, self.name = path, name
         self.title = f"DuckDB table {name}"
-        self.merges = merges
+        self._merge, self.merges = merge, merge is not None
+
+    def merge(self) -> Merge | None:
+        return self._merge
 
     def rows(self) -> list[dict[str, Any]]:
         if not Path(self.path).exists():

@@ -10,7 +10,7 @@ from typing import Any
 from atonce.connectors.sql.postgres.task import CopyTask
 from atonce.errors import AtOnceError, TransformFailed
 from atonce.spark.arrow_transform import as_declared, transformed
-from atonce.spark.task import arrow_schema
+from atonce.spark.versions import arrow_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

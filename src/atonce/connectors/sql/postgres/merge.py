@@ -127,8 +127,8 @@ def create_deleted(target: Target) -> str:
 def create_seen(target: Target) -> str:
     column = next(c for c in target.columns + target.carried if c.name == target.sink.dedupe)
     return (
-        f"CREATE TABLE IF NOT EXISTS {target.seen} (pipeline text NOT NULL, number {column.sql} NOT NULL, "
-        "seen_at timestamptz NOT NULL, PRIMARY KEY (pipeline, number))"
+        f"CREATE TABLE IF NOT EXISTS {target.seen} (number {column.sql} NOT NULL PRIMARY KEY, "
+        "seen_at timestamptz NOT NULL)"
     )
 
 
@@ -142,9 +142,10 @@ def _fresh(target: Target, rows: str) -> tuple[list[str], str]:
         return [], rows
     number = quoted(target.sink.dedupe)
     fresh = (
-        f"fresh AS (INSERT INTO {target.seen} (pipeline, number, seen_at) "
-        f"SELECT DISTINCT %(pipeline)s, {number}, to_timestamp(%(seen_at)s) FROM {rows} AS incoming "
-        "ON CONFLICT DO NOTHING RETURNING number)"
+        f"fresh AS (INSERT INTO {target.seen} (number, seen_at) "
+        f"SELECT DISTINCT {number}, to_timestamp(%(seen_at)s) FROM {rows} AS incoming "
+        # In order: two pipelines that bring the same numbers wait for each other, and not both at once.
+        f"ORDER BY {number} ON CONFLICT DO NOTHING RETURNING number)"
     )
     return [fresh], (
         f"(SELECT DISTINCT ON ({number}) incoming.* FROM {rows} AS incoming "

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from atonce.connectors.sql.options import TableOptions
 from atonce.delivery.contract import Identity, OpenSink
+from atonce.delivery.letters import Kept
 from atonce.errors import UnreachableError, UsageError
 from atonce.extras import require
 from atonce.guarantee import Guarantee, SinkTraits
@@ -34,13 +35,14 @@ class Postgres(TableOptions):
     order_by    column(s) of rows and table that say which row of a key is the newest, such as "updated_at": it stays,
                 whatever comes later. Without it all rows of a key must come from one input partition
     create      make a missing table from the schema of the rows
+    evolve      add columns that the rows bring and the table lacks, nullable, in the transaction of the batch
     dedupe      a column with a unique message number; numbers processed before are dropped
     dedupe_keep how long numbers are remembered, at least: "7d", "12h", or seconds; None: for ever
     delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
     deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"
     soft_delete a boolean column of rows and table: a deleted row stays, with what the deletion brings and this flag set
     on_error    "stop" at a row that cannot be delivered, or "dead-letter": put it into `dead_letter`
-    dead_letter table for such rows; default: TABLE_dead_letter
+    dead_letter table for such rows, with the input record of each; default: TABLE_dead_letter
     timer_s     how often progress is recorded under level none
     """
 
@@ -127,7 +129,7 @@ class Postgres(TableOptions):
             beside(self.table, TABLE),
             seen_table(self.table),
             deleted_table(self.table),
-            qualified(self.dead_letter or f"{self.table}_dead_letter"),
+            qualified(self.letters_beside(self.table)),
         ]
 
     def open(self, identity: Identity, spark: Any) -> OpenSink:
@@ -144,6 +146,31 @@ class Postgres(TableOptions):
             before=identity.replaced,
         )
         return OpenSqlSink(identity, PostgresStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)
+
+    def where_aside(self) -> str:
+        return f"table {self.letters_beside(self.table)}, in the transaction of the batch"
+
+    def place(self) -> str:
+        from atonce.connectors.sql.postgres.names import qualified
+        from atonce.connectors.sql.postgres.store import connect
+
+        with connect(self.url) as connection:
+            found = connection.execute("SELECT to_regclass(%s)::oid::text", (qualified(self.table),)).fetchone()
+        return f"{self.where} {(found and found[0]) or qualified(self.table)}"
+
+    def into(self, name: str) -> Self:
+        return replace(self, table=name)
+
+    def kept_letters(self, pipeline: str) -> list[Kept]:
+        from atonce.connectors.sql.beside.letters import read
+        from atonce.connectors.sql.postgres.staging import letter_table
+        from atonce.connectors.sql.postgres.store import connect
+
+        table = letter_table(self)
+        with connect(self.url) as connection:
+            if connection.execute("SELECT to_regclass(%s)", (table.name,)).fetchone() == (None,):
+                return []
+            return [read(row) for row in connection.execute(table.select().encode(), (pipeline, self.table))]
 
     # Under `atonce verify`
 
@@ -176,4 +203,9 @@ class Postgres(TableOptions):
         from atonce.connectors.sql.postgres.verified.database import scratch_database
         from atonce.connectors.sql.postgres.verified.table import ScratchTable
 
-        return ScratchTable(scratch_database(ground), self.table, merges=self.absorbs_repetition)
+        return ScratchTable(
+            scratch_database(ground),
+            self.table,
+            merge=self.merged_by(),
+            sets_aside=self.on_error == "dead-letter",
+        )

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.rows import dict_row
 
-from atonce.connectors.sql.bad_rows import DEAD_LETTER_COLUMNS, bad_row, dead_letter_values, undeliverable
+from atonce.connectors.sql.bad_rows import bad_row, undeliverable
+from atonce.connectors.sql.beside.letters import Keeping, LetterTable, all_aside, is_older, kept_as
 from atonce.connectors.sql.postgres import merge as postgres_merge
+from atonce.connectors.sql.postgres.making import lock_for_create
 from atonce.connectors.sql.postgres.merge import staged_between
 from atonce.connectors.sql.postgres.names import qualified, quoted
 from atonce.connectors.sql.postgres.rows import refuses_row, words
 from atonce.connectors.sql.postgres.target import Target
+from atonce.connectors.sql.postgres.types import inspect
 from atonce.delivery.contract import Batch
 
+if TYPE_CHECKING:
+    from atonce.connectors.sql.postgres.sink import Postgres
+
 _Connection = psycopg.Connection[Any]
-_DEAD_LETTER = """
-CREATE TABLE IF NOT EXISTS {table} (pipeline text NOT NULL, batch_id bigint NOT NULL, input_topic text,
-    input_partition bigint, input_offset bigint, reason text NOT NULL, row_json text NOT NULL,
-    at timestamptz NOT NULL DEFAULT now())"""
+_LETTER_TYPES = {"text": "text", "int": "bigint", "bytes": "bytea", "time": "timestamp"}
 
 
 def merge(
@@ -85,37 +88,60 @@ def _merge_part(connection: _Connection, target: Target, values: Mapping[str, An
     return done
 
 
-def put_aside(connection: _Connection, target: Target, pipeline: str, batch: Batch, dead: Sequence[Any]) -> None:
+def put_aside(
+    connection: _Connection, target: Target, pipeline: str, source: object, batch: Batch, dead: Sequence[Any]
+) -> None:
     """The rows that could not be delivered, into the dead-letter table, in the same transaction."""
-    if not dead:
+    found = all_aside(batch, target.sink, target.sink.table, dead)
+    table = letter_table(target.sink)
+    if not found and not batch.again_from:
         return
-    table = qualified(target.sink.dead_letter or f"{target.sink.table}_dead_letter")
-    if connection.execute("SELECT to_regclass(%s)", (table,)).fetchone() == (None,):
-        connection.execute(_DEAD_LETTER.format(table=table).encode())
-    names = ", ".join(quoted(name) for name in DEAD_LETTER_COLUMNS)
-    with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({names}) FROM STDIN".encode()) as copy:
-        for bad in dead:
-            copy.write_row(dead_letter_values(bad, pipeline, batch.plan.batch_id))
+    there = list(inspect(connection, table.name))
+    older = is_older(there)
+    with connection.cursor() as cursor:
+        keeping = Keeping(
+            table=table,
+            names=(pipeline, target.sink.table),
+            source=source,
+            run=lambda sql, values: cursor.execute(sql.encode(), values),
+            many=lambda sql, rows: cursor.executemany(sql.encode(), rows),
+        )
+        if there and not older:
+            keeping.take_back(batch)
+        if not found:
+            return
+        if older or not there:
+            lock_for_create(connection)
+            there = list(inspect(connection, table.name))
+            older = is_older(there)
+        if older:
+            kept = quoted(kept_as(target.sink.letters_beside(target.sink.table).rpartition(".")[2]))
+            cursor.execute(f"ALTER TABLE {table.name} RENAME TO {kept}".encode())
+        if older or not there:
+            cursor.execute(table.create().encode())
+        keeping.keep(batch, found)
 
 
-def newest_and_now(connection: _Connection, table: str, column: str, where: str, values: Any) -> tuple[Any, float]:
+def letter_table(sink: Postgres) -> LetterTable:
+    return LetterTable(name=qualified(sink.letters_beside(sink.table)), types=_LETTER_TYPES, placeholder="%s")
+
+
+def newest_and_now(connection: _Connection, table: str, column: str) -> tuple[Any, float]:
     """The newest time in a memory (None: it is empty), and the database's clock; both in seconds since 1970."""
     times = f"extract(epoch FROM max({column}))::float8, extract(epoch FROM now())::float8"
-    found = connection.execute(f"SELECT {times} FROM {table} {where}".encode(), values).fetchone()
+    found = connection.execute(f"SELECT {times} FROM {table}".encode()).fetchone()
     return found if found is not None else (None, 0.0)
 
 
-def move_up(connection: _Connection, table: str, column: str, where: str, values: Any, by_s: float) -> None:
+def move_up(connection: _Connection, table: str, column: str, by_s: float) -> None:
     """Everything in a memory, younger by so many seconds."""
-    moved = f"UPDATE {table} SET {column} = {column} + make_interval(secs => %s) {where}"
-    connection.execute(moved.encode(), (by_s, *values))
+    moved = f"UPDATE {table} SET {column} = {column} + make_interval(secs => %s)"
+    connection.execute(moved.encode(), (by_s,))
 
 
-def prune_seen(connection: _Connection, target: Target, pipeline: str, oldest: float) -> None:
+def prune_seen(connection: _Connection, target: Target, oldest: float) -> None:
     """Forget message numbers older than the user's age."""
-    connection.execute(
-        f"DELETE FROM {target.seen} WHERE pipeline = %s AND seen_at < to_timestamp(%s)".encode(), (pipeline, oldest)
-    )
+    connection.execute(f"DELETE FROM {target.seen} WHERE seen_at < to_timestamp(%s)".encode(), (oldest,))
 
 
 def prune_deleted(connection: _Connection, target: Target, oldest: float) -> None:

@@ -11,15 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from atonce.connectors.sql.beside.letters import Again
 from atonce.connectors.sql.job import require_input_order
 from atonce.connectors.sql.ledger import SqlLedger
-from atonce.connectors.sql.memory import MemoryClock
+from atonce.connectors.sql.memory import MemoryClock, give_to_the_table, refuse_numbers_of_two
 from atonce.connectors.sql.postgres.fused import FusedTask
+from atonce.connectors.sql.postgres.making import lock_for_create
 from atonce.connectors.sql.postgres.merge import create_deleted, create_seen, cut_seen_table
 from atonce.connectors.sql.postgres.names import qualified
 from atonce.connectors.sql.postgres.rows import Copied, copy_rows, copy_task, refuses_row, words
-from atonce.connectors.sql.postgres.staging import merge, move_up, newest_and_now, prune_deleted, prune_seen, put_aside
+from atonce.connectors.sql.postgres.staging import (
+    letter_table,
+    merge,
+    move_up,
+    newest_and_now,
+    prune_deleted,
+    prune_seen,
+    put_aside,
+)
 from atonce.connectors.sql.postgres.target import Target, resolve
+from atonce.connectors.sql.postgres.types import inspect
 from atonce.connectors.sql.rows_in import RESULT_SCHEMA
 from atonce.delivery.contract import Batch, Identity
 from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedError, RetriableError, UndeliverableRow
@@ -41,8 +52,6 @@ _SESSION = (
     "SET idle_in_transaction_session_timeout = 0",
     "SET client_min_messages = warning",
 )
-_CREATE_LOCK = 0x41744F6E6365
-"""Advisory lock held while a table of ours is made: two CREATE … IF NOT EXISTS at once can collide."""
 _REFUSED_AT_COMMIT = ("22", "23", "44", "P0")
 """Classes of errors that deferred constraints and triggers raise."""
 _ROLLED_BACK = ("40001", "40002", "40P01", "25P02")
@@ -77,13 +86,18 @@ class PostgresStore:
 
     def __init__(self, sink: Postgres, identity: Identity, spark: Any) -> None:
         self._sink = sink
-        self._pipeline = identity.name
+        self._pipeline = identity.pipeline
+        self._source = identity.source
         self._spark = spark
         self._numbers = MemoryClock(sink.keep_s)
         self._deletions = MemoryClock(sink.deletes_keep_s)
         self._secret = Place.of(spark).new_secret()
         self._jobs = ArrowJobs()
         self._fused: tuple[Target, Any] | None = None
+
+    @property
+    def output(self) -> str:
+        return self._sink.table
 
     def connect(self) -> psycopg.Connection[Any]:
         try:
@@ -114,10 +128,10 @@ class PostgresStore:
     def prepare(self, connection: psycopg.Connection[Any], ledger: SqlLedger) -> None:
         # Asked first: CREATE … IF NOT EXISTS needs the right to create even where nothing is to be created.
         if not _there(connection, ledger.table):
-            self._lock_for_create(connection)
+            lock_for_create(connection)
             ledger.create(connection)
         if ledger.is_older(connection):
-            self._lock_for_create(connection)
+            lock_for_create(connection)
             self._carry_over(connection, ledger)
 
     def accepts(self, connection: psycopg.Connection[Any], schema: Any) -> None:
@@ -129,8 +143,10 @@ class PostgresStore:
         require_input_order(batch, self._sink, self._sink.table)
         if target.staged:
             return self._stage_and_merge(connection, batch, target)
-        if self._sink.on_error == "stop":
-            return self._copy(connection, batch, target, staged=False).rows
+        if not self._sink.puts_aside:
+            rows = self._copy(connection, batch, target, staged=False).rows
+            self._put_aside(connection, target, batch, ())
+            return rows
         connection.execute("SAVEPOINT atonce_rows")
         try:
             copied = self._copy(connection, batch, target, staged=False)
@@ -140,7 +156,7 @@ class PostgresStore:
             # The server refused a row, and COPY is all or nothing: once more, by way of the staging table.
             connection.execute("ROLLBACK TO SAVEPOINT atonce_rows")
             return self._stage_and_merge(connection, batch, target)
-        put_aside(connection, target, self._pipeline, batch, copied.dead)
+        self._put_aside(connection, target, batch, copied.dead)
         return copied.rows
 
     def translate(self, error: Exception) -> Exception:
@@ -180,7 +196,7 @@ class PostgresStore:
 
     def target(self, connection: psycopg.Connection[Any], schema: Any) -> Target:
         if self._sink.create and not _there(connection, qualified(self._sink.table)):
-            self._lock_for_create(connection)
+            lock_for_create(connection)
         return resolve(connection, self._sink, schema)
 
     def _stage_and_merge(self, connection: psycopg.Connection[Any], batch: Batch, target: Target) -> int:
@@ -192,7 +208,7 @@ class PostgresStore:
         self, connection: psycopg.Connection[Any], batch: Batch, target: Target, dead: Sequence[Any] = ()
     ) -> int:
         """Everything in the staging table, into the table; `dead` is put aside with what the server refuses."""
-        values: dict[str, Any] = {"pipeline": self._pipeline}
+        values: dict[str, Any] = {}
         if self._sink.dedupe is not None:
             values["seen_at"] = self._prepare_seen(connection, target)
         if self._sink.remembers_deletes:
@@ -200,38 +216,60 @@ class PostgresStore:
         # The merge sorts the batch; with the server's default of 4 MB it would do so on disk.
         connection.execute(f"SET LOCAL work_mem = '{_MERGE_MEMORY}'".encode())
         rows, refused = merge(connection, batch, target, values)
-        put_aside(connection, target, self._pipeline, batch, [*dead, *refused])
+        self._put_aside(connection, target, batch, [*dead, *refused])
         return rows
+
+    def mark(self, connection: psycopg.Connection[Any], again: Again) -> None:
+        again.mark(letter_table(self._sink), lambda sql, values: connection.execute(sql.encode(), values).rowcount)
+
+    def _put_aside(
+        self, connection: psycopg.Connection[Any], target: Target, batch: Batch, dead: Sequence[Any]
+    ) -> None:
+        put_aside(connection, target, self._pipeline, self._source, batch, dead)
 
     def _prepare_seen(self, connection: psycopg.Connection[Any], target: Target) -> float:
         """The numbers' memory, made if it is missing, and without what is too old. Returns its time."""
         if not _there(connection, target.seen):
-            self._lock_for_create(connection)
+            lock_for_create(connection)
             connection.execute(create_seen(target).encode())
             cut = cut_seen_table(target.sink.table)
             if cut is not None and _there(connection, cut):
                 # Of all pipelines: the others will find the new table there.
-                copy = f"INSERT INTO {target.seen} SELECT pipeline, number, seen_at FROM {cut} ON CONFLICT DO NOTHING"
+                refuse_numbers_of_two(lambda sql: connection.execute(sql.encode()), cut)
+                copy = f"INSERT INTO {target.seen} (number, seen_at) SELECT number, seen_at FROM {cut}"
                 connection.execute(copy.encode())
-        memory: tuple[str, str, str, Any] = (target.seen, "seen_at", "WHERE pipeline = %s", (self._pipeline,))
-        now = self._time(connection, self._numbers, memory)
+        elif "pipeline" in inspect(connection, target.seen):
+            lock_for_create(connection)
+            self._carry_numbers_over(connection, target)
+        now = self._time(connection, self._numbers, (target.seen, "seen_at"))
         oldest = self._numbers.oldest(now)
         if oldest is not None:
-            prune_seen(connection, target, self._pipeline, oldest)
+            prune_seen(connection, target, oldest)
         return now
 
-    def _time(
-        self, connection: psycopg.Connection[Any], clock: MemoryClock, memory: tuple[str, str, str, Any]
-    ) -> float:
+    def _carry_numbers_over(self, connection: psycopg.Connection[Any], target: Target) -> None:
+        if "pipeline" not in inspect(connection, target.seen):
+            return  # another pipeline did it while we waited for the lock
+        try:
+            # What an instance of the older version has under way is in before the numbers are read.
+            connection.execute(f"LOCK TABLE {target.seen} IN ACCESS EXCLUSIVE MODE".encode())
+            give_to_the_table(lambda sql: connection.execute(sql.encode()), target.seen, create_seen(target))
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise RefusedError(
+                f"the message numbers in {target.seen} at {self._sink.where} are of an older version, and this user "
+                f"may not carry them over ({words(error)}). Next: let its owner run the pipeline once."
+            ) from error
+
+    def _time(self, connection: psycopg.Connection[Any], clock: MemoryClock, memory: tuple[str, str]) -> float:
         return clock.read(lambda: newest_and_now(connection, *memory), lambda by_s: move_up(connection, *memory, by_s))
 
     def _prepare_deleted(self, connection: psycopg.Connection[Any], target: Target) -> float:
         """The same for the memory of deletions, which belongs to the table: one pipeline merges into it at a time."""
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (target.deleted,))
         if not _there(connection, target.deleted):
-            self._lock_for_create(connection)
+            lock_for_create(connection)
             connection.execute(create_deleted(target).encode())
-        now = self._time(connection, self._deletions, (target.deleted, "deleted_at", "", ()))
+        now = self._time(connection, self._deletions, (target.deleted, "deleted_at"))
         oldest = self._deletions.oldest(now)
         if oldest is not None:
             prune_deleted(connection, target, oldest)
@@ -247,9 +285,6 @@ class PostgresStore:
                 f"the ledger's table {ledger.table} at {self._sink.where} is of an older version, and this user may "
                 f"not extend it ({words(error)}). Next: let its owner run: {ledger.carry_over_sql}"
             ) from error
-
-    def _lock_for_create(self, connection: psycopg.Connection[Any]) -> None:
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
 
 
 def _certainly_failed(sqlstate: str | None) -> bool:

@@ -6,12 +6,16 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from atonce.connectors.sql.bad_rows import POSITION
+from atonce.connectors.sql.bad_rows import NOT_STORED, POSITION
+from atonce.connectors.sql.beside.evolve import TABLE as EVOLUTIONS
+from atonce.connectors.sql.beside.evolve import Evolution
 from atonce.connectors.sql.columns import memory_fits, named_columns_are_there, nulls_fit_a_deletion, stored_columns_fit
+from atonce.connectors.sql.postgres.making import lock_for_create
 from atonce.connectors.sql.postgres.merge import deleted_table, seen_table
-from atonce.connectors.sql.postgres.names import qualified, quoted
+from atonce.connectors.sql.postgres.names import beside, qualified, quoted
 from atonce.connectors.sql.postgres.task import NUMBERING
 from atonce.connectors.sql.postgres.types import Column, TableColumn, for_existing_column, for_new_table, inspect
+from atonce.delivery.letters import ORIGIN
 from atonce.errors import UsageError
 
 if TYPE_CHECKING:
@@ -120,16 +124,17 @@ def resolve(connection: Any, sink: Postgres, schema: Any) -> Target:
     if not existing:
         existing = _create(connection, sink, table, fields)
     stored_columns_fit(sink, sink.table, existing)
+    existing = _evolved(connection, sink, table, fields, existing)
     columns, carried = [], []
     for name, spark_type in fields.items():
         if name in existing:
             columns.append(_strict(for_existing_column(name, spark_type, existing[name]), sink))
-        elif name in (*sink.orders, sink.dedupe, sink.delete, *POSITION):
+        elif name in _loose(sink):
             carried.append(_strict(for_new_table(name, spark_type, required=False), sink))
         else:
             raise UsageError(
                 f"the DataFrame has a column {name}, but table {sink.table} has only {', '.join(existing)}. "
-                "Next: leave it out in the transform, or add it to the table."
+                "Next: leave it out in the transform, add it to the table, or set evolve: true."
             )
     _nothing_missing(sink, existing, columns)
     target = Target(table=table, columns=tuple(columns), carried=tuple(carried), sink=sink)
@@ -139,6 +144,31 @@ def resolve(connection: Any, sink: Postgres, schema: Any) -> Target:
     if sink.remembers_deletes:
         memory_fits(target.deleted, inspect(connection, target.deleted), _remembered(target))
     return target
+
+
+def _loose(sink: Postgres) -> tuple[str | None, ...]:
+    """Columns that the table need not have."""
+    return (*sink.orders, sink.dedupe, sink.delete, *NOT_STORED)
+
+
+def _evolved(
+    connection: Any, sink: Postgres, table: str, fields: dict[str, str], existing: dict[str, TableColumn]
+) -> dict[str, TableColumn]:
+    """The table's columns, with what the rows bring added where that is asked for."""
+    missing = [name for name in fields if name not in existing and name not in _loose(sink)]
+    if not missing or not sink.evolve:
+        return existing
+    lock_for_create(connection)  # the table of versions may be missing, and belongs to all tables
+    # Two pipelines that add a column at once: the second finds what the first has added.
+    connection.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE".encode())
+    existing = inspect(connection, table)
+    added = {name: for_new_table(name, fields[name], required=False).sql for name in missing if name not in existing}
+    if added:
+        log = beside(sink.table, EVOLUTIONS)
+        Evolution(connection=connection, table=sink.table, quoted_table=table, log=log, placeholder="%s").add(
+            {name: column.sql for name, column in existing.items()}, added
+        )
+    return inspect(connection, table)
 
 
 def _strict(column: Column, sink: Postgres) -> Column:
@@ -171,7 +201,7 @@ def _create(connection: Any, sink: Postgres, table: str, fields: dict[str, str])
     made = [
         for_new_table(name, spark_type, required=name in sink.keys)
         for name, spark_type in fields.items()
-        if name != sink.delete
+        if name != sink.delete and name not in ORIGIN
     ]
     parts = [f"{quoted(c.name)} {c.sql}{' NOT NULL' if c.required else ''}" for c in made]
     if sink.keys:

@@ -38,7 +38,7 @@ class CopyTask:
     deletes: Deletes | None = None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return stream(self.secret, batches, ROWS_PER_FRAME, self.send)
+        return stream(self.secret, batches, ROWS_PER_FRAME, self.send, [column.name for column in self.columns])
 
     def send(self, feed: Feed, piece: Any, partition: int, first_row: int) -> None:
         """Check and encode one piece of a record batch, and put it on its way."""

@@ -110,9 +110,8 @@ def create_deleted(target: SqliteTarget, collations: dict[str, str]) -> str:
 
 def create_seen(target: SqliteTarget) -> str:
     return (
-        f"CREATE TABLE IF NOT EXISTS {target.seen} (pipeline TEXT NOT NULL, "
-        f"number {target.types[target.sink.dedupe or '']} NOT NULL, "
-        "seen_at REAL NOT NULL, PRIMARY KEY (pipeline, number)) WITHOUT ROWID"
+        f"CREATE TABLE IF NOT EXISTS {target.seen} ("
+        f"number {target.types[target.sink.dedupe or '']} NOT NULL PRIMARY KEY, seen_at REAL NOT NULL) WITHOUT ROWID"
     )
 
 
@@ -122,13 +121,13 @@ def drop_seen_before(target: SqliteTarget) -> str:
     return (
         f"DELETE FROM {STAGING} WHERE rowid NOT IN (SELECT rowid FROM (SELECT rowid, row_number() OVER "
         f"(PARTITION BY {number} ORDER BY {order_of(target, 'ASC')}) AS place FROM {STAGING}) WHERE place = 1) "
-        f"OR EXISTS (SELECT 1 FROM {target.seen} WHERE pipeline = :pipeline AND number = atonce_stage.{number})"
+        f"OR EXISTS (SELECT 1 FROM {target.seen} WHERE number = atonce_stage.{number})"
     )
 
 
 def remember_seen(target: SqliteTarget) -> str:
     number = quoted(target.sink.dedupe or "")
-    return f"INSERT INTO {target.seen} SELECT :pipeline, {number}, :seen_at FROM {STAGING}"
+    return f"INSERT INTO {target.seen} (number, seen_at) SELECT {number}, :seen_at FROM {STAGING}"
 
 
 def _on_conflict(target: SqliteTarget) -> str:

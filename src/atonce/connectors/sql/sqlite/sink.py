@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from atonce.connectors.sql.options import TableOptions
 from atonce.delivery.contract import Identity, OpenSink
+from atonce.delivery.letters import Kept
 from atonce.errors import UnreachableError, UsageError
 from atonce.guarantee import Guarantee, SinkTraits
 from atonce.local.file_systems import IN_MEMORY, NETWORK, kind_of
@@ -33,13 +34,14 @@ class SQLite(TableOptions):
     order_by    column(s) of rows and table that say which row of a key is the newest, such as "updated_at": it stays,
                 whatever comes later. Without it all rows of a key must come from one input partition
     create      make a missing table from the schema of the rows
+    evolve      add columns that the rows bring and the table lacks, nullable, in the transaction of the batch
     dedupe      a column with a unique message number; numbers processed before are dropped
     dedupe_keep how long numbers are remembered, at least: "7d", "12h", or seconds; None: for ever
     delete      a boolean column of the rows: where it is true, the row of that key is deleted; it is not stored
     deletes_keep how long the order of a deleted row is remembered (`atonce_deleted_TABLE`), with order_by; default "7d"
     soft_delete a boolean column of rows and table: a deleted row stays, with what the deletion brings and this flag set
     on_error    "stop" at a row that cannot be delivered, or "dead-letter": put it into `dead_letter`
-    dead_letter table for such rows; default: TABLE_dead_letter
+    dead_letter table for such rows, with the input record of each; default: TABLE_dead_letter
     timer_s     how often progress is recorded under level none
     """
 
@@ -121,6 +123,30 @@ class SQLite(TableOptions):
         ledger = SqlLedger(name=identity.name, instance=identity.instance, before=identity.replaced)
         return OpenSqlSink(identity, SqliteStore(self, identity, spark), ledger, timer_interval_s=self.timer_s)
 
+    def where_aside(self) -> str:
+        return f"table {self.letters_beside(self.table)}, in the transaction of the batch"
+
+    def place(self) -> str:
+        return f"{Path(self.path).resolve()} {self.table.casefold()}"
+
+    def into(self, name: str) -> Self:
+        return replace(self, table=name)
+
+    def kept_letters(self, pipeline: str) -> list[Kept]:
+        from atonce.connectors.sql.beside.letters import read
+        from atonce.connectors.sql.sqlite.store import connect, letter_table
+        from atonce.connectors.sql.sqlite.target import table_columns
+
+        if not self.exists():
+            return []
+        connection = connect(str(self.path))
+        try:
+            if not table_columns(connection, self.letters_beside(self.table)):
+                return []
+            return [read(row) for row in connection.execute(letter_table(self).select(), (pipeline, self.table))]
+        finally:
+            connection.close()
+
     # Under `atonce verify`
 
     address: ClassVar[str] = "sqlite:///"
@@ -138,4 +164,9 @@ class SQLite(TableOptions):
     def read_back(self, ground: Ground) -> Written:
         from atonce.connectors.sql.sqlite.verified import SQLiteTable
 
-        return SQLiteTable(str(ground.folder / "out.db"), self.table, merges=self.absorbs_repetition)
+        return SQLiteTable(
+            str(ground.folder / "out.db"),
+            self.table,
+            merge=self.merged_by(),
+            sets_aside=self.on_error == "dead-letter",
+        )

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from atonce.connectors.sql.arrow_task import ArrowTask
-from atonce.connectors.sql.bad_rows import DEAD_LETTER_COLUMNS, bad_row, dead_letter_values, undeliverable
+from atonce.connectors.sql.bad_rows import bad_row, undeliverable
+from atonce.connectors.sql.beside.letters import Again, Keeping, LetterTable, all_aside, is_older, kept_as
 from atonce.connectors.sql.job import require_input_order, run_into
 from atonce.connectors.sql.ledger import SqlLedger
-from atonce.connectors.sql.memory import MemoryClock
+from atonce.connectors.sql.memory import MemoryClock, give_to_the_table
 from atonce.connectors.sql.rows_in import Intake
 from atonce.connectors.sql.sqlite.merge import (
     DECIMALS,
@@ -30,7 +31,7 @@ from atonce.connectors.sql.sqlite.merge import (
     quoted,
     remember_seen,
 )
-from atonce.connectors.sql.sqlite.target import SqliteTarget, resolve, values
+from atonce.connectors.sql.sqlite.target import SqliteTarget, resolve, table_columns, values
 from atonce.connectors.sql.task import Deletes
 from atonce.delivery.contract import Batch, Identity
 from atonce.errors import AtOnceError, AttemptAborted, OutcomeUnknown, RefusedError, RetriableError, UndeliverableRow
@@ -41,9 +42,7 @@ if TYPE_CHECKING:
     from atonce.connectors.sql.sqlite.sink import SQLite
 
 _BUSY_TIMEOUT_S = 30.0
-_DEAD_LETTER = """
-CREATE TABLE IF NOT EXISTS {table} (pipeline TEXT NOT NULL, batch_id INTEGER NOT NULL, input_topic TEXT,
-    input_partition INTEGER, input_offset INTEGER, reason TEXT NOT NULL, row_json TEXT NOT NULL)"""
+_LETTER_TYPES = {"text": "TEXT", "int": "INTEGER", "bytes": "BLOB", "time": "TEXT"}
 
 
 def connect(path: str) -> sqlite3.Connection:
@@ -59,17 +58,26 @@ def connect(path: str) -> sqlite3.Connection:
     return connection
 
 
+def letter_table(sink: SQLite) -> LetterTable:
+    return LetterTable(name=quoted(sink.letters_beside(sink.table)), types=_LETTER_TYPES)
+
+
 class SqliteStore:
     """`Store` for SQLite. The intake's threads write through the delivery's connection, one at a time."""
 
     def __init__(self, sink: SQLite, identity: Identity, spark: Any) -> None:
         self._sink = sink
-        self._pipeline = identity.name
+        self._pipeline = identity.pipeline
+        self._source = identity.source
         self._spark = spark
         self._secret = Place.of(spark).new_secret()
         self._jobs = ArrowJobs()
         self._numbers = MemoryClock(sink.keep_s)
         self._deletions = MemoryClock(sink.deletes_keep_s)
+
+    @property
+    def output(self) -> str:
+        return self._sink.table
 
     def connect(self) -> sqlite3.Connection:
         try:
@@ -150,49 +158,63 @@ class SqliteStore:
         return RefusedError(f"SQLite file {self._sink.path} refused: {error}")
 
     def _merge(self, connection: sqlite3.Connection, writer: Writer) -> None:
-        target, values = writer.target, {"pipeline": self._pipeline}
+        target = writer.target
         if self._sink.dedupe is not None:
             connection.execute(create_seen(target))
-            ours = "pipeline = :pipeline"
-            seen = {**values, "seen_at": self._aged(connection, self._numbers, target.seen, "seen_at", ours)}
-            connection.execute(drop_seen_before(target), seen)
-            connection.execute(remember_seen(target), seen)
+            if "pipeline" in table_columns(connection, target.seen.strip('"')):
+                give_to_the_table(connection.execute, target.seen, create_seen(target))
+            seen_at = self._aged(connection, self._numbers, target.seen, "seen_at")
+            connection.execute(drop_seen_before(target))
+            connection.execute(remember_seen(target), {"seen_at": seen_at})
         deletion = {}
         if self._sink.delete is not None:
             connection.execute(create_newest())
         if self._sink.remembers_deletes:
             connection.execute(create_deleted(target, target.collations))
-            at = self._aged(connection, self._deletions, target.deleted, "deleted_at", "true")
+            at = self._aged(connection, self._deletions, target.deleted, "deleted_at")
             deletion = {"deleted_at": at}
         writer.merge(deletion)
         connection.execute(f"DROP TABLE {STAGING}")
 
-    def _aged(self, connection: sqlite3.Connection, clock: MemoryClock, table: str, column: str, ours: str) -> float:
+    def _aged(self, connection: sqlite3.Connection, clock: MemoryClock, table: str, column: str) -> float:
         """A memory without what is too old. Returns its time."""
-        whose = {"pipeline": self._pipeline} if ":pipeline" in ours else {}
 
         def found() -> tuple[float | None, float]:
-            newest = connection.execute(f"SELECT max({column}) FROM {table} WHERE {ours}", whose).fetchone()
+            newest = connection.execute(f"SELECT max({column}) FROM {table}").fetchone()
             return newest[0], time.time()
 
         def move_up(by_s: float) -> None:
-            moved = f"UPDATE {table} SET {column} = {column} + :by WHERE {ours}"
-            connection.execute(moved, {**whose, "by": by_s})
+            connection.execute(f"UPDATE {table} SET {column} = {column} + :by", {"by": by_s})
 
         now = clock.read(found, move_up)
         oldest = clock.oldest(now)
         if oldest is not None:
-            connection.execute(f"DELETE FROM {table} WHERE {ours} AND {column} < :oldest", {**whose, "oldest": oldest})
+            connection.execute(f"DELETE FROM {table} WHERE {column} < :oldest", {"oldest": oldest})
         return now
 
+    def mark(self, connection: sqlite3.Connection, again: Again) -> None:
+        again.mark(letter_table(self._sink), lambda sql, values: connection.execute(sql, values).rowcount)
+
     def _put_aside(self, connection: sqlite3.Connection, batch: Batch, dead: list[dict[str, Any]]) -> None:
-        if not dead:
+        found = all_aside(batch, self._sink, self._sink.table, dead)
+        name = self._sink.letters_beside(self._sink.table)
+        there = list(table_columns(connection, name))
+        older = is_older(there)
+        keeping = Keeping(
+            table=letter_table(self._sink),
+            names=(self._pipeline, self._sink.table),
+            source=self._source,
+            run=connection.execute,
+            many=connection.executemany,
+        )
+        if there and not older:
+            keeping.take_back(batch)
+        if not found:
             return
-        table = quoted(self._sink.dead_letter or f"{self._sink.table}_dead_letter")
-        connection.execute(_DEAD_LETTER.format(table=table))
-        places = ", ".join("?" * len(DEAD_LETTER_COLUMNS))
-        rows = [dead_letter_values(bad, self._pipeline, batch.plan.batch_id) for bad in dead]
-        connection.executemany(f"INSERT INTO {table} ({', '.join(DEAD_LETTER_COLUMNS)}) VALUES ({places})", rows)
+        if older:
+            connection.execute(f"ALTER TABLE {quoted(name)} RENAME TO {quoted(kept_as(name))}")
+        connection.execute(keeping.table.create())
+        keeping.keep(batch, found)
 
 
 class Writer:
@@ -255,20 +277,25 @@ class Writer:
             select = f"SELECT {names} FROM {STAGING} WHERE rowid = ?"
             found = self._connection.execute(select, (place,)).fetchone()
             row = dict(zip(self.target.selected, found, strict=True))
-            self._take_one(partial(self._merge_part, parameters, f"rowid = {int(place)}"), row.copy)
+            taken = self._take_one(partial(self._merge_part, parameters, f"rowid = {int(place)}"), row.copy)
+            if not taken and (number := self.target.sink.dedupe) is not None:
+                # Its message was not dealt with: it must be taken when its letter is replayed.
+                self._connection.execute(f"DELETE FROM {self.target.seen} WHERE number = ?", (row[number],))
 
     def _insert_one(self, row: Any) -> int:
         return self._connection.execute(self._insert, row).rowcount
 
-    def _take_one(self, write: Callable[[], int], row: Callable[[], dict[str, Any]]) -> None:
+    def _take_one(self, write: Callable[[], int], row: Callable[[], dict[str, Any]]) -> bool:
         try:
             self.rows += write()
+            return True
         except sqlite3.IntegrityError as error:
             found = row()
             bad = bad_row({name: found.get(name) for name in self.target.selected}, str(error))
             if self.target.sink.on_error == "stop":
                 raise undeliverable(bad, self.target.sink.table, self._batch) from error
             self.dead.append(bad)
+            return False
 
 
 def _row_of(table: Any, index: int) -> dict[str, Any]:

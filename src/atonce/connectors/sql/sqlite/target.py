@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from atonce.connectors.sql.bad_rows import POSITION
+from atonce.connectors.sql.bad_rows import NOT_STORED, POSITION
+from atonce.connectors.sql.beside.evolve import Evolution
 from atonce.connectors.sql.columns import memory_fits, named_columns_are_there, nulls_fit_a_deletion, stored_columns_fit
 from atonce.connectors.sql.sqlite.merge import STAGING, listed, quoted
 from atonce.connectors.sql.task import ROW_COLUMN, TASK_COLUMN
+from atonce.delivery.letters import ORIGIN
 from atonce.errors import UsageError
 
 if TYPE_CHECKING:
@@ -130,11 +132,17 @@ def resolve(connection: Any, sink: SQLite, schema: Any) -> SqliteTarget:
     if not existing:
         existing = _create(connection, sink, types)
     stored_columns_fit(sink, sink.table, existing)
-    extra = [n for n in types if n not in existing and n not in (*sink.orders, sink.dedupe, sink.delete, *POSITION)]
-    if extra:
+    loose = (*sink.orders, sink.dedupe, sink.delete, *NOT_STORED)
+    extra = [name for name in types if name not in existing and name not in loose]
+    if extra and sink.evolve:
+        Evolution(connection=connection, table=sink.table, quoted_table=quoted(sink.table)).add(
+            existing, {name: types[name] for name in extra}
+        )
+        existing = table_columns(connection, sink.table)
+    elif extra:
         raise UsageError(
             f"the DataFrame has a column {extra[0]}, but table {sink.table} has only {', '.join(existing)}. "
-            "Next: leave it out in the transform, or add it to the table."
+            "Next: leave it out in the transform, add it to the table, or set evolve: true."
         )
     for name in types:
         if name in existing:
@@ -158,7 +166,7 @@ def resolve(connection: Any, sink: SQLite, schema: Any) -> SqliteTarget:
 def _create(connection: Any, sink: SQLite, types: dict[str, str]) -> dict[str, str]:
     if not sink.create:
         raise UsageError(f"table {sink.table} does not exist in {sink.path}. Next: create it, or set create=True.")
-    made = {name: kind for name, kind in types.items() if name != sink.delete}
+    made = {name: kind for name, kind in types.items() if name != sink.delete and name not in ORIGIN}
     parts = [f"{quoted(name)} {kind}{' NOT NULL' if name in sink.keys else ''}" for name, kind in made.items()]
     if sink.keys:
         parts.append(f"PRIMARY KEY ({listed(sink.keys)})")

@@ -9,8 +9,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from atonce.connectors.contract import Feed, InputRecord, Written
-from atonce.connectors.sql.verified import OUTBOX, values
+from atonce.connectors.contract import Feed, InputRecord, Merge, Written
+from atonce.connectors.sql.verified import OUTBOX, TAKES, values
 from atonce.errors import UnreachableError
 
 
@@ -18,9 +18,15 @@ from atonce.errors import UnreachableError
 def _connected(path: str | Path) -> Iterator[sqlite3.Connection]:
     try:
         with closing(sqlite3.connect(path, timeout=10)) as connection:
+            connection.text_factory = _text
             yield connection
     except sqlite3.Error as error:
         raise UnreachableError(f"SQLite refused what verify asked of {path}: {error}") from error
+
+
+def _text(data: bytes) -> str:
+    """SQLite keeps whatever bytes it was given as text."""
+    return data.decode(errors="backslashreplace")
 
 
 def _quoted(name: str) -> str:
@@ -30,10 +36,13 @@ def _quoted(name: str) -> str:
 class SQLiteTable(Written):
     one_writer = True
 
-    def __init__(self, path: str, name: str, *, merges: bool = False) -> None:
+    def __init__(self, path: str, name: str, *, merge: Merge | None = None, sets_aside: bool = False) -> None:
         self.path, self.name = path, name
         self.title = f"SQLite table {name}"
-        self.merges = merges
+        self._merge, self.merges, self.sets_aside = merge, merge is not None, sets_aside
+
+    def merge(self) -> Merge | None:
+        return self._merge
 
     def rows(self) -> list[dict[str, Any]]:
         with _connected(self.path) as connection:
@@ -70,6 +79,8 @@ class SQLiteTable(Written):
 class SqliteOutboxFeed(Feed):
     """One row per record: the id and the columns that the pipeline names, all text."""
 
+    takes = TAKES
+
     def __init__(self, path: Path, id_column: str, columns: Sequence[str]) -> None:
         self._path, self._id, self._columns = path, id_column, columns
 
@@ -77,6 +88,12 @@ class SqliteOutboxFeed(Feed):
         texts = "".join(f", {_quoted(name)} TEXT" for name in self._columns)
         with _connected(self._path) as connection:
             connection.execute(f"CREATE TABLE {OUTBOX} ({_quoted(self._id)} INTEGER PRIMARY KEY AUTOINCREMENT{texts})")
+
+    def make_again(self, records: Sequence[InputRecord]) -> None:
+        with _connected(self._path) as connection, connection:
+            connection.execute(f"DROP TABLE {OUTBOX}")
+        self.prepare(1)
+        self.give(records)
 
     def give(self, records: Sequence[InputRecord]) -> None:
         columns = ", ".join(map(_quoted, self._columns))

@@ -43,11 +43,18 @@ class SyncRequest:
     assignments: tuple[tuple[str, bytes], ...] = ()
 
 
-class ClassicRequests(ClassicRebalance):
+class ClassicRequests:
     def __init__(
-        self, config: GroupConfig, timers: Timers[TimerKey], new_token: Callable[[], int], new_id: Callable[[], str]
+        self,
+        config: GroupConfig,
+        timers: Timers[TimerKey],
+        rebalance: ClassicRebalance,
+        new_token: Callable[[], int],
+        new_id: Callable[[], str],
     ) -> None:
-        super().__init__(config, timers)
+        self._config = config
+        self._timers = timers
+        self._rebalance = rebalance
         self._new_token = new_token
         self._new_id = new_id
 
@@ -100,14 +107,14 @@ class ClassicRequests(ClassicRebalance):
         if group.state is ClassicState.PREPARING_REBALANCE:
             group.new_member_added = True
         group.add(member, request.protocol_type)
-        self.heard_from(turn, group, member)
+        self._rebalance.heard_from(turn, group, member)
         return self._wait_for_join(turn, group, member)
 
     def _wait_for_join(self, turn: Turn, group: ClassicGroup, member: ClassicMember) -> Deferred:
         token = member.awaiting_join
         if token is None:
             token = member.awaiting_join = self._new_token()
-        self.maybe_rebalance(turn, group)
+        self._rebalance.maybe_rebalance(turn, group)
         return Deferred(token)
 
     def _rejoin(
@@ -133,7 +140,7 @@ class ClassicRequests(ClassicRebalance):
         member.session_timeout_ms = request.session_timeout_ms
         member.client_id = request.client_id
         member.client_host = request.client_host
-        self.heard_from(turn, group, member)
+        self._rebalance.heard_from(turn, group, member)
 
     def _join_static(
         self, turn: Turn, group: ClassicGroup, request: JoinRequest, instance_id: str
@@ -186,7 +193,7 @@ class ClassicRequests(ClassicRebalance):
         group.pending_syncs.discard(member.member_id)
         if not group.pending_syncs:
             self._timers.cancel(("sync", group.group_id, ""))
-        self.heard_from(turn, group, member)
+        self._rebalance.heard_from(turn, group, member)
         if group.state is ClassicState.STABLE:
             return self._assigned(group, member.assignment)
         turn.answer(member.awaiting_sync, SyncAnswer(error=ErrorCode.rebalance_in_progress))  # an older try of its own
@@ -219,7 +226,7 @@ class ClassicRequests(ClassicRebalance):
             return error
         if group.state is ClassicState.EMPTY:
             return ErrorCode.unknown_member_id
-        self.heard_from(turn, group, group.members[member_id])
+        self._rebalance.heard_from(turn, group, group.members[member_id])
         rebalancing = group.state is ClassicState.PREPARING_REBALANCE
         return ErrorCode.rebalance_in_progress if rebalancing else ErrorCode.none
 
@@ -230,11 +237,11 @@ class ClassicRequests(ClassicRebalance):
                 return ErrorCode.unknown_member_id
             member_id = group.static_members[instance_id]
         elif member_id in group.pending_joins:
-            self.forget_pending(turn, group, member_id)
+            self._rebalance.forget_pending(turn, group, member_id)
             return ErrorCode.none
         error = group.member_error(member_id, instance_id)
         if error is ErrorCode.none:
-            self.remove(turn, group, group.members[member_id])
+            self._rebalance.remove(turn, group, group.members[member_id])
         return error
 
     def _member_in_generation(

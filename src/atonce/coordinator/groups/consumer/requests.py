@@ -130,8 +130,8 @@ class ConsumerRequests:
         member_id = self._identify(draft, request)
         before = group.current(member_id)
         subscribed_anew = self._subscribe(draft, request, member_id)
-        current, stepped = self._advance(draft, member_id, before, request.owned, subscribed_anew)
-        self._schedule(draft.turn, group, member_id, stepped=stepped)
+        current, stepped = self.advance(draft, member_id, before, request.owned, subscribed_anew)
+        self.schedule(draft.turn, group, member_id, stepped=stepped)
         subscribed = request.topics is not None or request.regex is not None
         told_all = request.rebalance_timeout_ms > 0 and subscribed and request.owned is not None
         tell = request.epoch == 0 or told_all or flat(current.assigned) != flat(before.assigned)
@@ -142,7 +142,7 @@ class ConsumerRequests:
             assignment=current.assigned if tell else None,
         )
 
-    def _advance(
+    def advance(
         self, draft: Draft, member_id: str, before: Current, owned: Assignment | None, subscribed_anew: bool
     ) -> tuple[Current, bool]:
         """The member's next step towards its target, assigned anew if need be; and whether it is one."""
@@ -171,7 +171,7 @@ class ConsumerRequests:
             if group.current(known_as).epoch != STATIC_LEAVE_EPOCH and group.members[known_as].classic is None:
                 message = f"Static member {known_as} with instance id {request.instance_id} has not left."
                 raise _Refused(ErrorCode.unreleased_instance_id, message)
-            self._replace_static(draft, known_as, member_id)
+            self.replace_static(draft, known_as, member_id)
             return member_id
         if member_id not in group.members:
             if request.epoch != 0:
@@ -197,7 +197,7 @@ class ConsumerRequests:
             )
         return member_id
 
-    def _replace_static(self, draft: Draft, old_id: str, new_id: str) -> None:
+    def replace_static(self, draft: Draft, old_id: str, new_id: str) -> None:
         """A static member came back: its target and what it had are its own again."""
         group = draft.group
         group_id, subscription = group.group_id, group.members[old_id]
@@ -269,7 +269,7 @@ class ConsumerRequests:
             away = replace(group.current(member_id), epoch=STATIC_LEAVE_EPOCH, revoking=())
             draft.emit(CurrentAssignment(group.group_id, member_id, away))
         else:
-            self._remove(draft, member_id)
+            self.remove(draft, member_id)
         return HeartbeatAnswer(member_id=member_id, epoch=request.epoch)
 
     def timed_out(self, turn: Turn, group: ConsumerGroup, member_id: str, kind: str) -> None:
@@ -278,9 +278,9 @@ class ConsumerRequests:
             return
         if kind == "consumer-revoke" and group.current(member_id).state is not MemberState.UNREVOKED_PARTITIONS:
             return
-        self._remove(Draft(turn, group.copy()), member_id)
+        self.remove(Draft(turn, group.copy()), member_id)
 
-    def _remove(self, draft: Draft, member_id: str) -> None:
+    def remove(self, draft: Draft, member_id: str) -> None:
         self._forget(draft, member_id)
         draft.bump(metadata_hash(draft.group.subscribed_topics(self._topics), self._topics))
 
@@ -290,7 +290,7 @@ class ConsumerRequests:
         draft.emit(TargetAssignment(group_id, member_id, None))
         draft.emit(ConsumerMemberRecord(group_id, member_id, None))
 
-    def _schedule(self, turn: Turn, group: ConsumerGroup, member_id: str, *, stepped: bool) -> None:
+    def schedule(self, turn: Turn, group: ConsumerGroup, member_id: str, *, stepped: bool) -> None:
         """Each time a member is asked to give partitions back, it has its whole rebalance time-out to do so."""
         classic = group.members[member_id].classic
         session_ms = classic.session_timeout_ms if classic else self._config.group_consumer_session_timeout_ms
@@ -304,7 +304,7 @@ class ConsumerRequests:
     def recovered(self, turn: Turn, group: ConsumerGroup) -> None:
         """After a restart every member has a session's time to be heard of."""
         for member_id in group.members:
-            self._schedule(turn, group, member_id, stepped=True)
+            self.schedule(turn, group, member_id, stepped=True)
 
 
 class Draft:

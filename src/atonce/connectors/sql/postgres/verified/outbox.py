@@ -10,11 +10,13 @@ from psycopg import sql
 
 from atonce.connectors.contract import Feed, InputRecord
 from atonce.connectors.sql.postgres.verified.connection import connected
-from atonce.connectors.sql.verified import OUTBOX, values
+from atonce.connectors.sql.verified import OUTBOX, TAKES, values
 
 
 class PostgresOutboxFeed(Feed):
     """The id and the columns that the pipeline names, all text."""
+
+    takes = TAKES
 
     def __init__(self, url: str, id_column: str, columns: Sequence[str]) -> None:
         self._url, self._id, self._columns = url, id_column, columns
@@ -24,6 +26,12 @@ class PostgresOutboxFeed(Feed):
         made = sql.SQL("CREATE TABLE {} ({} bigserial PRIMARY KEY{})")
         with connected(self._url, autocommit=True) as connection:
             connection.execute(made.format(sql.Identifier(OUTBOX), sql.Identifier(self._id), texts))
+
+    def make_again(self, records: Sequence[InputRecord]) -> None:
+        with connected(self._url, autocommit=True) as connection:
+            connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(OUTBOX)))
+        self.prepare(1)
+        self.give(records)
 
     def give(self, records: Sequence[InputRecord]) -> None:
         with connected(self._url) as connection:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from atonce.connectors.contract import ScratchServer, Written
+from atonce.connectors.contract import Merge, ScratchServer, Written
 from atonce.connectors.sql.postgres.verified.connection import connected
 
 if TYPE_CHECKING:
@@ -51,10 +51,15 @@ class PostgresTable(Written):
 class ScratchTable(Written):
     """A table in whichever schema the present run has."""
 
-    def __init__(self, database: ScratchDatabase, name: str, *, merges: bool = False) -> None:
+    def __init__(
+        self, database: ScratchDatabase, name: str, *, merge: Merge | None = None, sets_aside: bool = False
+    ) -> None:
         self._database, self._name = database, name.rpartition(".")[2]
         self.title = f"PostgreSQL table {self._name}"
-        self.merges = merges
+        self._merge, self.merges, self.sets_aside = merge, merge is not None, sets_aside
+
+    def merge(self) -> Merge | None:
+        return self._merge
 
     def rows(self) -> list[dict[str, Any]]:
         return PostgresTable(self._database.direct, self._name).rows()

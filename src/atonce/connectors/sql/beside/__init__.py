@@ -1,0 +1,1 @@
+"""Tables of ours beside the output: dead letters, and the columns that it had."""

@@ -1,0 +1,1 @@
+"""What happens around a subject: its input, its ledger, the store of its output."""

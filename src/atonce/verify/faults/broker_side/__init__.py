@@ -1,0 +1,1 @@
+"""What happens to requests, answers, transactions and the broker itself."""

@@ -1,0 +1,1 @@
+"""What happens to the processes of a subject: killed, paused, two at once, without a checkpoint."""
