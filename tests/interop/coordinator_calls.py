@@ -68,13 +68,18 @@ class Calls(Raw):
             validate_only=False,
         )
         assert answer.topics[0].error_code is ErrorCode.none, answer
+        self.leaders_answer(name, partitions)
+        return name
+
+    def leaders_answer(self, topic: str, partitions: int = 1) -> None:
+        """Wait for them: Apache Kafka answers CreateTopics a moment before its brokers know the topic."""
         wanted = [{"partition_index": p, "current_leader_epoch": -1, "timestamp": -1} for p in range(partitions)]
-        asked = [{"name": name, "partitions": wanted}]
-        eventually(
+        asked = [{"name": topic, "partitions": wanted}]
+        found = eventually(
             lambda: self.call(2, 7, replica_id=-1, isolation_level=0, topics=asked).topics[0].partitions,
             lambda found: all(p.error_code is ErrorCode.none for p in found),
         )
-        return name
+        assert all(p.error_code is ErrorCode.none for p in found), found
 
     def topic_id(self, topic: str) -> uuid.UUID:
         answer = self.call(

@@ -234,6 +234,7 @@ def prepared(alice: Calls, admin: Calls, mark: str) -> None:
             19, 5, topics=[{"name": name, "num_partitions": 1, "replication_factor": 1}], timeout=10_000
         )
         assert not created.topics[0].error_code
+        admin.leaders_answer(name)
     for kind in (TOPIC, GROUP, TRANSACTION):
         for operation in (READ, WRITE) if kind == TOPIC else (READ,) if kind == GROUP else (WRITE,):
             admin.allow(kind, f"mine-{mark}", operation, PREFIXED)
